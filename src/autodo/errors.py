@@ -1,0 +1,31 @@
+"""The errors a user meets. Each says the fact, its likely cause and the cure.
+
+The command line prints the three parts and leaves with exit code 2; a caller of
+the Python API catches one class, :class:`AutodoError`.
+"""
+
+from __future__ import annotations
+
+
+class AutodoError(Exception):
+    """Something the user can mend. ``str(error)`` reads as: fact. cause. cure.
+
+    >>> str(InputError("trusted is empty", "the folder holds no images", "add some"))
+    'trusted is empty: the folder holds no images. add some.'
+    """
+
+    def __init__(self, fact: str, cause: str, cure: str) -> None:
+        self.fact, self.cause, self.cure = (part.rstrip(".") for part in (fact, cause, cure))
+        super().__init__(f"{self.fact}: {self.cause}. {self.cure}.")
+
+
+class InputError(AutodoError, ValueError):
+    """The data, the model or the configuration cannot be used as they are."""
+
+
+class RunFolderError(AutodoError):
+    """The run folder is taken, incomplete, or belongs to another configuration."""
+
+
+class NumericalError(AutodoError, ArithmeticError):
+    """A loss, a hypergradient or a solver left the finite numbers."""
