@@ -1,0 +1,146 @@
+"""Batches on the device, in an order that is a function of a seed alone.
+
+In-memory sets live on the device whole, as uint8 or float32, and a batch is one
+indexing operation; other sets are read item by item, in worker processes on
+request. Order and the items' own randomness depend on the seed and the number of
+the batch only, not on the device, the workers or what ran before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from autodo.data.examples import Examples
+from autodo.data.map_images import MapImages
+from autodo.data.pixels import to_unit
+from autodo.data.randomness import borrowed, derive
+from autodo.errors import InputError
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""images (B, C, H, W) float32, labels (B,) int64, index (B,) int64, all on the device."""
+
+_Request = tuple[int, Tensor]
+"""The seed under which the items of a batch are read, and its index (B,) on the CPU."""
+
+_Failure = tuple[str, str, str]
+"""fact, cause and cure of an error met in a worker."""
+
+
+class Loader:
+    """Draws batches of a dataset onto a device."""
+
+    def __init__(
+        self, dataset: Examples | MapImages, device: torch.device | str, *, num_workers: int = 0
+    ) -> None:
+        self.dataset = dataset
+        self.device = torch.device(device)
+        self.num_workers = num_workers
+        self.labels = dataset.labels.to(self.device)
+        self._resident = dataset.images.to(self.device) if isinstance(dataset, Examples) else None
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def fetch(self, index: Tensor) -> Tensor:
+        """Images (B, C, H, W) of ``index`` (B,) as float32 on the device; uint8 becomes [0, 1].
+
+        Items of MapImages draw from the global random state as it is.
+        """
+        if self._resident is not None:
+            return to_unit(self._resident[index.to(self.device)])
+        return to_unit(self._send(_stack(self.dataset, index)))
+
+    def batches(
+        self, batch_size: int, *, seed: int | None, drop_last: bool = False
+    ) -> Iterator[Batch]:
+        """One pass: in order when ``seed`` is None, else in the random order of ``seed``."""
+        order = torch.arange(len(self)) if seed is None else _shuffled(len(self), seed)
+        full = len(self) // batch_size * batch_size if drop_last else len(self)
+        parts = order[:full].split(batch_size) if full else ()
+        return self._read((derive(seed or 0, k), part) for k, part in enumerate(parts))
+
+    def sampler(self, batch_size: int, seed: int) -> Iterator[Batch]:
+        """Batches without end, each full (at most the whole set), reshuffled at every pass.
+
+        A pass leaves out the points that do not fill a batch; they differ from pass to pass.
+        """
+        size = min(batch_size, len(self))
+        per_pass = len(self) // size
+
+        def requests() -> Iterator[_Request]:
+            for pass_number in count():
+                order = _shuffled(len(self), derive(seed, pass_number))
+                for k, part in enumerate(order[: size * per_pass].split(size)):
+                    yield derive(seed, pass_number, k), part
+
+        return self._read(requests())
+
+    def _read(self, requests: Iterator[_Request]) -> Iterator[Batch]:
+        if self._resident is not None:
+            for _, index in requests:
+                index = self._send(index)
+                yield self.fetch(index), self.labels[index], index
+            return
+        for images, index in self._items(requests):
+            index = self._send(index)
+            yield to_unit(self._send(images)), self.labels[index], index
+
+    def _items(self, requests: Iterator[_Request]) -> Iterator[tuple[Tensor, Tensor]]:
+        """(images, index) of each request on the CPU, images as the dataset gives them."""
+        batches = _Batches(self.dataset)
+        if self.num_workers == 0:
+            return map(batches.read, requests)
+        workers = DataLoader(
+            batches,
+            batch_size=None,  # an item of _Batches is a batch already
+            sampler=((seed, index.tolist()) for seed, index in requests),
+            num_workers=self.num_workers,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # its own, or it would draw from the global one
+        )
+        return map(_raise_failure, workers)
+
+    def _send(self, tensor: Tensor) -> Tensor:
+        """To the device; pinned first where that spares waiting for all queued work."""
+        if self.device.type == "cuda" and not tensor.is_cuda:
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+class _Batches(Dataset):
+    """A dataset whose items are batches: the index of an item is the request itself."""
+
+    def __init__(self, dataset: Examples | MapImages) -> None:
+        self.dataset = dataset
+
+    def read(self, request: _Request) -> tuple[Tensor, Tensor]:
+        seed, index = request
+        with borrowed(seed):
+            return _stack(self.dataset, index), index
+
+    def __getitem__(self, request: tuple[int, list[int]]) -> tuple[Tensor, Tensor] | _Failure:
+        try:
+            return self.read((request[0], torch.tensor(request[1])))
+        except InputError as error:
+            # Handed over, not raised: PyTorch re-raises workers' errors as a RuntimeError.
+            return error.fact, error.cause, error.cure
+
+
+def _raise_failure(item: tuple[Tensor, Tensor] | _Failure) -> tuple[Tensor, Tensor]:
+    if len(item) == 3:
+        raise InputError(*item)
+    return item
+
+
+def _stack(dataset: Examples | MapImages, index: Tensor) -> Tensor:
+    return torch.stack([dataset[i][0] for i in index.tolist()])
+
+
+def _shuffled(size: int, seed: int) -> Tensor:
+    """A permutation drawn on the CPU, hence the same for every device."""
+    return torch.randperm(size, generator=torch.Generator().manual_seed(seed))
