@@ -18,6 +18,10 @@ class AutodoError(Exception):
         self.fact, self.cause, self.cure = (part.rstrip(".") for part in (fact, cause, cure))
         super().__init__(f"{self.fact}: {self.cause}. {self.cure}.")
 
+    def __reduce__(self) -> tuple[type[AutodoError], tuple[str, str, str]]:
+        # Errors cross processes (workers, distributed runs); the default would pass one argument.
+        return type(self), (self.fact, self.cause, self.cure)
+
 
 class InputError(AutodoError, ValueError):
     """The data, the model or the configuration cannot be used as they are."""

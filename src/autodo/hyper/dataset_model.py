@@ -1,0 +1,155 @@
+"""The dataset as a model: g(lambda) = (augment A, weigh W, relabel S), one row per point.
+
+``DatasetModel`` composes the three sub-models over their tables. A training loop asks it for
+augmented images and for the loss; ``train.HyperOptimizer`` moves its rows.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from autodo.errors import InputError
+from autodo.hyper.augment import Augment
+from autodo.hyper.relabel import initial_label_logits
+from autodo.hyper.reweight import initial_weight_logits, weights
+from autodo.hyper.table import Table
+from autodo.losses import CrossEntropy, Loss, get_loss
+
+
+class DatasetModel(nn.Module):
+    """What is learned of a dataset of N points.
+
+    Args:
+        labels: (N,) the given labels.
+        num_classes: C.
+        augment: None, "affine", "colour" or "affine+colour", or an ``Augment``.
+        reweight: learn a weight per point.
+        relabel: learn a soft label per point; without it the given labels are hard and the
+            training loss is the cross-entropy.
+        loss: "symmetric_kl" (the paper's), "kl" or "cross_entropy", when labels are soft.
+        smoothing: of the initial soft labels.
+        shared_augment: one augmentation row for all points (the paper's A_SHA).
+        optimizer: of the tables, "table" or "rmsprop".
+        logit_adjustment: (C,) added to the logits inside the training loss, or None.
+        dtype: of the rows.
+
+    >>> data = DatasetModel(torch.tensor([0, 1, 1]), num_classes=2)
+    >>> data.weights(torch.tensor([2])), data.soft_labels(torch.tensor([2]))
+    (tensor([1.]), tensor([[0.0500, 0.9500]]))
+    """
+
+    labels: Tensor
+    logit_adjustment: Tensor | None
+
+    def __init__(
+        self,
+        labels: Tensor,
+        *,
+        num_classes: int,
+        augment: str | Augment | None = None,
+        reweight: bool = True,
+        relabel: bool = True,
+        loss: str = "symmetric_kl",
+        smoothing: float = 0.1,
+        shared_augment: bool = False,
+        optimizer: str = "table",
+        logit_adjustment: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__()
+        labels = torch.as_tensor(labels)
+        check_labels(labels, num_classes)
+        self.num_classes = num_classes
+        self.register_buffer("labels", labels.to(torch.int64))
+        self.register_buffer("logit_adjustment", logit_adjustment)
+        self.reweight, self.relabel = reweight, relabel
+        self.augmentation = Augment(augment) if isinstance(augment, str) else augment
+        self.training_loss: Loss = get_loss(loss) if relabel else CrossEntropy()
+        self.tables = nn.ModuleDict()
+        if self.augmentation is not None:
+            row = self.augmentation.initial_row().to(dtype)
+            rows = row.expand(1 if shared_augment else len(labels), -1)
+            self.tables["augment"] = Table(rows, optimizer, shared=shared_augment)
+        if reweight:
+            self.tables["weight"] = Table(initial_weight_logits(len(labels), dtype), optimizer)
+        if relabel:
+            rows = initial_label_logits(self.labels, num_classes, smoothing, dtype)
+            self.tables["label"] = Table(rows, optimizer)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def table(self, name: str) -> Table:
+        """The table "augment", "weight" or "label"."""
+        table = self.tables[name]
+        assert isinstance(table, Table)
+        return table
+
+    def augment(
+        self, images: Tensor, index: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Images (B, C, H, W) of the points ``index``, each augmented by its own row."""
+        if self.augmentation is None:
+            return images
+        return self.augmentation(images, self.table("augment").gather(index), generator)
+
+    def weight_logits(self, index: Tensor) -> Tensor:
+        """W: (B,)."""
+        if not self.reweight:
+            return torch.zeros(len(index), device=self.labels.device)
+        return self.table("weight").gather(index)[:, 0]
+
+    def label_logits(self, index: Tensor) -> Tensor:
+        """S: (B, C). Only where labels are learned."""
+        return self.table("label").gather(index)
+
+    def weights(self, index: Tensor) -> Tensor:
+        """w: (B,), 1 at the start."""
+        return weights(self.weight_logits(index))
+
+    def soft_labels(self, index: Tensor) -> Tensor:
+        """q: (B, C); one-hot where labels are not learned."""
+        if self.relabel:
+            return self.label_logits(index).softmax(-1)
+        return F.one_hot(self.labels[index], self.num_classes).float()
+
+    def loss(self, logits: Tensor, index: Tensor) -> Tensor:
+        """L = mean_i w_i l_i of a batch: the scalar a training loop descends.
+
+        Computed in float32 whatever the logits' precision. Gradients reach the logits only:
+        lambda is moved by the hypergradient, never by this loss.
+        """
+        logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+        if self.logit_adjustment is not None:
+            logits = logits + self.logit_adjustment
+        log_p = F.log_softmax(logits, -1)
+        if self.relabel:
+            log_q = F.log_softmax(self.label_logits(index), -1)
+            losses = self.training_loss.value(log_p, log_q)
+        else:
+            losses = -log_p.gather(-1, self.labels[index][:, None])[:, 0]
+        return (self.weights(index) * losses).mean()
+
+
+def check_labels(labels: Tensor, num_classes: int) -> None:
+    """Raise unless labels are integers in 0 .. num_classes - 1, one per point."""
+    if labels.ndim != 1 or len(labels) == 0:
+        raise InputError(
+            f"labels have shape {tuple(labels.shape)}",
+            "one integer per training point is needed",
+            "pass a tensor of shape (N,); for one-hot rows pass labels.argmax(1)",
+        )
+    if labels.dtype == torch.bool or labels.is_floating_point() or labels.is_complex():
+        raise InputError(
+            f"labels are {labels.dtype}", "class labels are integers", "convert with labels.long()"
+        )
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= num_classes:
+        bad = int(((labels < 0) | (labels >= num_classes)).nonzero()[0])
+        raise InputError(
+            f"label {int(labels[bad])} at index {bad} is out of range",
+            f"with {num_classes} classes the labels are 0 .. {num_classes - 1}",
+            "correct the label, or pass the right num_classes",
+        )

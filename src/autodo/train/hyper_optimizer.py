@@ -1,0 +1,204 @@
+"""The hyper step: from a batch and a trusted batch to a step of lambda.
+
+It composes implicit/ (the hypergradient at the head) with hyper/ (the tables): features of
+both batches in eval mode, closed form at the head, and, only if augmentation is
+learned, one backward pass from the features to the augmentation rows in which no weight
+gradient is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from autodo.errors import InputError, NumericalError
+from autodo.hyper.dataset_model import DatasetModel
+from autodo.implicit.head import HeadHypergradient, head_hypergradient
+from autodo.implicit.solvers import Neumann, Solver
+
+Encoder = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HyperStep:
+    """What one hyper step saw, as scalars on the device; reading them waits for it."""
+
+    trusted_loss: Tensor
+    residual: Tensor
+    diverged: Tensor
+    finite: Tensor
+
+
+def head_input(model: nn.Module, head: nn.Linear) -> Encoder:
+    """An encoder that runs the whole model and returns what its head was given."""
+
+    def encode(images: Tensor) -> Tensor:
+        seen: list[Tensor] = []
+        hook = head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        try:
+            model(images)
+        finally:
+            hook.remove()
+        return seen[-1].flatten(1)
+
+    return encode
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode inside, and exactly the modules that were training before are so after."""
+    training = [m for m in module.modules() if m.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for m in training:
+            m.training = True
+
+
+class HyperOptimizer:
+    """Moves the rows of a DatasetModel along the hypergradient of the trusted loss.
+
+    Args:
+        data: the dataset model.
+        head: the last linear layer of the network.
+        solver: of the inverse-Hessian product.
+        lr: learning rate of all tables, or one per table {"augment": .., "weight": .., "label": ..}.
+
+    Each call of ``step`` takes the encoder: a callable from images to the head's input, or the
+    model itself (any module that contains the head).
+    """
+
+    def __init__(
+        self,
+        data: DatasetModel,
+        *,
+        head: nn.Linear,
+        solver: Solver | None = None,
+        lr: float | Mapping[str, float] = 0.05,
+    ) -> None:
+        if not isinstance(head, nn.Linear):
+            raise InputError(
+                f"head is a {type(head).__name__}",
+                "the closed form needs the last layer to be nn.Linear",
+                "pass the network's final nn.Linear, such as model.fc",
+            )
+        if head.out_features != data.num_classes:
+            raise InputError(
+                f"the head has {head.out_features} outputs but the data has {data.num_classes} classes",
+                "the network was built for another number of classes",
+                f"replace the head by nn.Linear({head.in_features}, {data.num_classes})",
+            )
+        self.data, self.head = data, head
+        self.solver = Neumann() if solver is None else solver
+        self.lr = dict(lr) if isinstance(lr, Mapping) else dict.fromkeys(data.tables, lr)
+
+    def step(
+        self,
+        encoder: Encoder | nn.Module,
+        batch: tuple[Tensor, Tensor],
+        trusted: tuple[Tensor, Tensor],
+        *,
+        generator: torch.Generator | None = None,
+        scale: float = 1.0,
+        check: bool = True,
+    ) -> HyperStep:
+        """One step of lambda.
+
+        Args:
+            batch: (images, index) of training points, not yet augmented.
+            trusted: (images, labels).
+            generator: of the augmentation's random numbers.
+            scale: multiplies the learning rates (a schedule).
+            check: raise at once if the solver diverged or the gradient is not finite; a loop that
+                must not wait for the device passes False and looks at the result later.
+        """
+        images, index = batch
+        trusted_images, trusted_labels = trusted
+        module = encoder if isinstance(encoder, nn.Module) else self.head
+        encode = head_input(encoder, self.head) if isinstance(encoder, nn.Module) else encoder
+        with evaluating(module):
+            with torch.no_grad():
+                trusted_features = encode(trusted_images)
+            rows, features = self._train_features(encode, images, index, generator)
+            gradient = self._head_gradient(
+                features.detach(), index, trusted_features, trusted_labels
+            )
+            gradients = {
+                "weight": gradient.weight_logits[:, None],
+                "label": gradient.label_logits,
+            }
+            if rows is not None:
+                (gradients["augment"],) = torch.autograd.grad(
+                    features, rows, gradient.features.to(features.dtype)
+                )
+        gradients = {name: gradients[name] for name in self.data.tables}
+        result = HyperStep(
+            trusted_loss=gradient.trusted_loss,
+            residual=gradient.solution.residual,
+            diverged=gradient.solution.diverged,
+            finite=torch.stack([g.isfinite().all() for g in gradients.values()]).all(),
+        )
+        if check:
+            gradient.solution.check()
+            if not bool(result.finite):
+                raise NumericalError(
+                    f"the hypergradient of the points {preview(index)} is not finite",
+                    "the features or the learned rows of these points are not finite",
+                    "look at these examples; lower the learning rates",
+                )
+        for name, g in gradients.items():
+            self.data.table(name).step(index, g, self.lr[name] * scale)
+        return result
+
+    def _train_features(
+        self, encode: Encoder, images: Tensor, index: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor | None, Tensor]:
+        """Augmentation rows (a leaf, or None where they are not learned) and the features."""
+        augmentation = self.data.augmentation
+        if augmentation is None:
+            with torch.no_grad():
+                return None, encode(images)
+        with torch.enable_grad():
+            rows = self.data.table("augment").gather(index).detach().clone().requires_grad_()
+            return rows, encode(augmentation(images, rows, generator))
+
+    def _head_gradient(
+        self, features: Tensor, index: Tensor, trusted_features: Tensor, trusted_labels: Tensor
+    ) -> HeadHypergradient:
+        dtype = self.head.weight.dtype
+        data = self.data
+        weight_logits = data.weight_logits(index).to(dtype)
+        with torch.no_grad():
+            if data.relabel:
+                label_logits, labels = data.label_logits(index).to(dtype), None
+            else:
+                labels = data.labels[index]
+                label_logits = weight_logits.new_zeros(len(index), data.num_classes)
+            return head_hypergradient(
+                features.to(dtype),
+                self.head.weight.detach(),
+                None if self.head.bias is None else self.head.bias.detach(),
+                weight_logits,
+                label_logits,
+                trusted_features.to(dtype),
+                trusted_labels,
+                solver=self.solver,
+                labels=labels,
+                loss=data.training_loss.name,
+                logit_adjustment=data.logit_adjustment,
+            )
+
+
+def preview(index: Tensor, count: int = 8) -> str:
+    """The first indices of a batch, for messages.
+
+    >>> preview(torch.arange(100), 3)
+    '0, 1, 2, ... (100 in all)'
+    """
+    shown = ", ".join(str(i) for i in index[:count].tolist())
+    return shown if len(index) <= count else f"{shown}, ... ({len(index)} in all)"
