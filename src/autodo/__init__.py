@@ -1,3 +1,3 @@
-"""AutoDO: learn how to augment, weigh and relabel every training example from a small trusted set."""
+"""AutoDO: learn to augment, weigh and relabel every training example from a small trusted set."""
 
 __version__ = "0.1.0"
