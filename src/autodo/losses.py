@@ -47,6 +47,7 @@ class Loss(Protocol):
 class KL:
     """KL(q||p). With hard labels it is the cross-entropy.
 
+    >>> import torch
     >>> log_p = torch.tensor([[0.25, 0.75]]).log()
     >>> log_q = torch.tensor([[0.5, 0.5]]).log()
     >>> KL().residual(log_p, log_q)
@@ -71,7 +72,7 @@ class KL:
 
 
 class CrossEntropy(KL):
-    """-q.log p: KL plus the entropy of q, so its derivatives in z and its label pullback are KL's."""
+    """-q.log p, which is KL plus the entropy of q: its derivatives here are KL's."""
 
     name = "cross_entropy"
 

@@ -67,7 +67,7 @@ class HyperOptimizer:
         data: the dataset model.
         head: the last linear layer of the network.
         solver: of the inverse-Hessian product.
-        lr: learning rate of all tables, or one per table {"augment": .., "weight": .., "label": ..}.
+        lr: learning rate of all tables, or of each: {"augment": .., "weight": .., "label": ..}.
 
     Each call of ``step`` takes the encoder: a callable from images to the head's input, or the
     model itself (any module that contains the head).
@@ -89,7 +89,7 @@ class HyperOptimizer:
             )
         if head.out_features != data.num_classes:
             raise InputError(
-                f"the head has {head.out_features} outputs but the data has {data.num_classes} classes",
+                f"the head has {head.out_features} outputs, the data {data.num_classes} classes",
                 "the network was built for another number of classes",
                 f"replace the head by nn.Linear({head.in_features}, {data.num_classes})",
             )
