@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from autodo.errors import InputError
@@ -57,7 +58,9 @@ class KL:
     name = "kl"
 
     def value(self, log_p: Tensor, log_q: Tensor) -> Tensor:
-        return (log_q.exp() * (log_q - log_p)).sum(-1)
+        q = log_q.exp()
+        # 0 log 0 = 0: a hard label has log q = -inf, and 0 * -inf would be NaN.
+        return torch.where(q > 0, q * (log_q - log_p), 0.0).sum(-1)
 
     def residual(self, log_p: Tensor, log_q: Tensor) -> Tensor:
         return log_p.exp() - log_q.exp()
