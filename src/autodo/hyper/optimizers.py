@@ -42,11 +42,11 @@ class RowRMSprop(RowOptimizer):
 
     def direction(self, index: Tensor, gradient: Tensor) -> Tensor:
         self.steps += 1
-        gap = (self.steps - self.visited[index]).to(gradient.dtype)
-        square = self.square[index] * (self.alpha**gap)[:, None]
+        gap = (self.steps - self.visited.index_select(0, index)).to(gradient.dtype)
+        square = self.square.index_select(0, index) * (self.alpha**gap)[:, None]
         square = square + (1 - self.alpha) * gradient.square()
-        self.square[index] = square
-        self.visited[index] = self.steps
+        self.square.index_copy_(0, index, square)
+        self.visited.index_copy_(0, index, self.steps.expand(len(index)))
         return gradient / (square.sqrt() + self.eps)
 
 
