@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from autodo.data.examples import Examples
+from autodo.data.joined import Joined
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
 from autodo.data.randomness import borrowed, derive
@@ -35,7 +36,11 @@ class Loader:
     """Draws batches of a dataset onto a device."""
 
     def __init__(
-        self, dataset: Examples | MapImages, device: torch.device | str, *, num_workers: int = 0
+        self,
+        dataset: Examples | MapImages | Joined,
+        device: torch.device | str,
+        *,
+        num_workers: int = 0,
     ) -> None:
         self.dataset = dataset
         self.device = torch.device(device)
@@ -56,11 +61,20 @@ class Loader:
         return to_unit(self._send(_stack(self.dataset, index)))
 
     def batches(
-        self, batch_size: int, *, seed: int | None, drop_last: bool = False
+        self,
+        batch_size: int,
+        *,
+        seed: int | None,
+        drop_last: bool = False,
+        points: int | None = None,
     ) -> Iterator[Batch]:
-        """One pass: in order when ``seed`` is None, else in the random order of ``seed``."""
-        order = torch.arange(len(self)) if seed is None else _shuffled(len(self), seed)
-        full = len(self) // batch_size * batch_size if drop_last else len(self)
+        """One pass: in order when ``seed`` is None, else in the random order of ``seed``.
+
+        ``points`` limits the pass to the first so many points of the set.
+        """
+        size = len(self) if points is None else points
+        order = torch.arange(size) if seed is None else _shuffled(size, seed)
+        full = size // batch_size * batch_size if drop_last else size
         parts = order[:full].split(batch_size) if full else ()
         return self._read((derive(seed or 0, k), part) for k, part in enumerate(parts))
 
@@ -115,7 +129,7 @@ class Loader:
 class _Batches(Dataset):
     """A dataset whose items are batches: the index of an item is the request itself."""
 
-    def __init__(self, dataset: Examples | MapImages) -> None:
+    def __init__(self, dataset: Examples | MapImages | Joined) -> None:
         self.dataset = dataset
 
     def read(self, request: _Request) -> tuple[Tensor, Tensor]:
@@ -137,7 +151,7 @@ def _raise_failure(item: tuple[Tensor, Tensor] | _Failure) -> tuple[Tensor, Tens
     return item
 
 
-def _stack(dataset: Examples | MapImages, index: Tensor) -> Tensor:
+def _stack(dataset: Examples | MapImages | Joined, index: Tensor) -> Tensor:
     return torch.stack([dataset[i][0] for i in index.tolist()])
 
 

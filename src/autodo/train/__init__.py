@@ -1,0 +1,1 @@
+"""The bilevel loop and everything around it: hyper steps, checkpoints, metrics, devices."""

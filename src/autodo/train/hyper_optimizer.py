@@ -8,17 +8,19 @@ gradient is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from autodo.errors import InputError, NumericalError
+from autodo.errors import NumericalError
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.implicit.head import HeadHypergradient, head_hypergradient
 from autodo.implicit.solvers import Neumann, Solver
+from autodo.models.head import check_head
+from autodo.train.watch import preview
 
 Encoder = Callable[[Tensor], Tensor]
 
@@ -68,6 +70,7 @@ class HyperOptimizer:
         head: the last linear layer of the network.
         solver: of the inverse-Hessian product.
         lr: learning rate of all tables, or of each: {"augment": .., "weight": .., "label": ..}.
+        learn: the tables to move, all unless told; the others keep their values.
 
     Each call of ``step`` takes the encoder: a callable from images to the head's input, or the
     model itself (any module that contains the head).
@@ -80,22 +83,13 @@ class HyperOptimizer:
         head: nn.Linear,
         solver: Solver | None = None,
         lr: float | Mapping[str, float] = 0.05,
+        learn: Collection[str] | None = None,
     ) -> None:
-        if not isinstance(head, nn.Linear):
-            raise InputError(
-                f"head is a {type(head).__name__}",
-                "the closed form needs the last layer to be nn.Linear",
-                "pass the network's final nn.Linear, such as model.fc",
-            )
-        if head.out_features != data.num_classes:
-            raise InputError(
-                f"the head has {head.out_features} outputs, the data {data.num_classes} classes",
-                "the network was built for another number of classes",
-                f"replace the head by nn.Linear({head.in_features}, {data.num_classes})",
-            )
+        check_head(head, data.num_classes)
         self.data, self.head = data, head
         self.solver = Neumann() if solver is None else solver
         self.lr = dict(lr) if isinstance(lr, Mapping) else dict.fromkeys(data.tables, lr)
+        self.learn = tuple(n for n in data.tables if learn is None or n in learn)
 
     def step(
         self,
@@ -125,9 +119,7 @@ class HyperOptimizer:
             with torch.no_grad():
                 trusted_features = encode(trusted_images)
             rows, features = self._train_features(encode, images, index, generator)
-            gradient = self._head_gradient(
-                features.detach(), index, trusted_features, trusted_labels
-            )
+            gradient = self.gradient(features.detach(), index, trusted_features, trusted_labels)
             gradients = {
                 "weight": gradient.weight_logits[:, None],
                 "label": gradient.label_logits,
@@ -136,7 +128,7 @@ class HyperOptimizer:
                 (gradients["augment"],) = torch.autograd.grad(
                     features, rows, gradient.features.to(features.dtype)
                 )
-        gradients = {name: gradients[name] for name in self.data.tables}
+        gradients = {name: gradients[name] for name in self.learn}
         result = HyperStep(
             trusted_loss=gradient.trusted_loss,
             residual=gradient.solution.residual,
@@ -160,16 +152,17 @@ class HyperOptimizer:
     ) -> tuple[Tensor | None, Tensor]:
         """Augmentation rows (a leaf, or None where they are not learned) and the features."""
         augmentation = self.data.augmentation
-        if augmentation is None:
+        if augmentation is None or "augment" not in self.learn:
             with torch.no_grad():
-                return None, encode(images)
+                return None, encode(self.data.augment(images, index, generator))
         with torch.enable_grad():
             rows = self.data.table("augment").gather(index).detach().clone().requires_grad_()
             return rows, encode(augmentation(images, rows, generator))
 
-    def _head_gradient(
+    def gradient(
         self, features: Tensor, index: Tensor, trusted_features: Tensor, trusted_labels: Tensor
     ) -> HeadHypergradient:
+        """The hypergradient at the head from the features (B, D) of ``index`` and of trusted."""
         dtype = self.head.weight.dtype
         data = self.data
         weight_logits = data.weight_logits(index).to(dtype)
@@ -192,13 +185,3 @@ class HyperOptimizer:
                 loss=data.training_loss.name,
                 logit_adjustment=data.logit_adjustment,
             )
-
-
-def preview(index: Tensor, count: int = 8) -> str:
-    """The first indices of a batch, for messages.
-
-    >>> preview(torch.arange(100), 3)
-    '0, 1, 2, ... (100 in all)'
-    """
-    shown = ", ".join(str(i) for i in index[:count].tolist())
-    return shown if len(index) <= count else f"{shown}, ... ({len(index)} in all)"

@@ -1,0 +1,254 @@
+"""Everything a run can be told, as data: one frozen dataclass, TOML in and out.
+
+The defaults are the method as we recommend it; ``Config.paper()`` is the paper's, exact, for
+reproduction. Validation happens at construction, so a Config that exists is a valid one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+import tomli_w
+
+from autodo.errors import InputError
+from autodo.hyper.augment import KINDS
+from autodo.hyper.optimizers import OPTIMIZERS
+from autodo.implicit.solvers import ConjugateGradient, Identity, Neumann, Solver
+from autodo.losses import LOSSES
+
+SOLVERS = ("neumann", "cg", "identity")
+CHOICES: dict[str, tuple[str, ...]] = {
+    "augment": (*KINDS, "none"),
+    "loss": tuple(LOSSES),
+    "solver": SOLVERS,
+    "lambda_optimizer": tuple(OPTIMIZERS),
+    "precision": ("auto", "float32", "bfloat16"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How to train and what to learn of the dataset.
+
+    >>> Config(epochs=10).epochs
+    10
+    >>> Config.from_toml(Config(epochs=7, augment="none").to_toml()) == Config(
+    ...     epochs=7, augment="none")
+    True
+    """
+
+    epochs: int = 60
+    """Passes over the training set."""
+    batch_size: int = 128
+    """Points per training step; capped at the size of the set."""
+    lr: float = 0.02
+    """Peak learning rate of SGD with Nesterov momentum."""
+    momentum: float = 0.9
+    """Nesterov momentum."""
+    weight_decay: float = 5e-4
+    """On every parameter."""
+    warmup_epochs: int = 5
+    """Epochs in which the learning rate rises linearly from a tenth; then a cosine to 0.001."""
+
+    augment: str = "affine"
+    """Augmentation of training images: "affine", "colour", "affine+colour" or "none"."""
+    shared_augment: bool = False
+    """One augmentation row for all points (the paper's A_SHA) instead of one per point."""
+    magnitude: float = 5.0
+    """The augmentation's M: spreads are range * M/10 * sigmoid(A_m)."""
+    learn_augment: bool = True
+    """Learn A, how each point is augmented; otherwise its initial values stay."""
+    learn_weights: bool = True
+    """Learn W, how much each point counts."""
+    learn_labels: bool = True
+    """Learn S, what each label should be; otherwise labels are hard and the loss cross-entropy."""
+    smoothing: float = 0.1
+    """Label smoothing at the start of S."""
+    loss: str = "kl"
+    """Training loss on soft labels: "kl", "symmetric_kl" (the paper's) or "cross_entropy"."""
+
+    trusted_joins_training: bool = True
+    """The trusted points are trained on too, with weight 1 and their own labels."""
+    prior_adjustment: float = 0.0
+    """tau of the logit adjustment: tau * log(class share) is added to the training logits."""
+
+    start_epoch: int | None = None
+    """E, the epoch after which lambda is learned; None is an eighth of the epochs."""
+    lambda_optimizer: str = "table"
+    """"table": one running scale per table; "rmsprop": the paper's, one per coordinate."""
+    augment_lr: float = 0.05
+    """Rate of A."""
+    weight_lr: float = 0.1
+    """Rate of W."""
+    label_lr: float = 0.3
+    """Rate of S."""
+    lambda_schedule: bool = True
+    """The rates of lambda follow the schedule of the learning rate, counted from E."""
+    hyper_batch_size: int = 256
+    """Training and trusted points of one hyper step; capped at the sizes of the sets."""
+    hyper_every: int = 1
+    """Hyper steps only on every k-th hyper batch of an epoch."""
+    solver: str = "neumann"
+    """Of the inverse-Hessian product: "neumann", "cg" or "identity"."""
+    solver_steps: int = 5
+    """Terms of the Neumann series, or iterations of conjugate gradients."""
+    solver_alpha: float | str = "auto"
+    """Step of the Neumann series; "auto" measures the Hessian's largest eigenvalue."""
+    solver_damping: float = 1e-2
+    """Added to the Hessian by conjugate gradients."""
+
+    seed: int = 0
+    """Of everything random."""
+    device: str = "auto"
+    """"auto" (CUDA if there is one), "cpu", "cuda", "cuda:1" ..."""
+    precision: str = "auto"
+    """"auto": bfloat16 autocast on CUDA, float32 elsewhere."""
+    num_workers: int = 0
+    """Processes that read a dataset which is not held in memory."""
+    checkpoint_every: int = 1
+    """Epochs between checkpoints: what a kill can cost."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if not _has_type(value, _types()[field.name]):
+                raise InputError(
+                    f"{field.name} is {value!r}",
+                    f"it must be of type {_type_name(_types()[field.name])}",
+                    f"the default is {field.default!r}",
+                )
+            if field.name in CHOICES and value not in CHOICES[field.name]:
+                raise InputError(
+                    f"{field.name} is {value!r}",
+                    f"the choices are {', '.join(CHOICES[field.name])}",
+                    f"the default is {field.default!r}",
+                )
+        for names, low in _LOWER_BOUNDS.items():
+            for name in names:
+                value = getattr(self, name)
+                if value is not None and not value >= low:
+                    raise InputError(
+                        f"{name} is {value!r}", f"it must be {low} or more", "correct it"
+                    )
+        if not 0 < self.smoothing < 1:
+            raise InputError(
+                f"smoothing is {self.smoothing}", "it must lie between 0 and 1", "use 0.1"
+            )
+        if not 0 <= self.momentum < 1:
+            raise InputError(
+                f"momentum is {self.momentum}", "it must be at least 0 and below 1", "use 0.9"
+            )
+        self.make_solver()
+
+    @classmethod
+    def paper(cls, **changes: Any) -> Config:
+        """The paper's protocol: its loss, optimizer, solver, schedule and rates (appendix A)."""
+        values: dict[str, Any] = {
+            "epochs": 200,
+            "batch_size": 256,
+            "lr": 0.1,
+            "weight_decay": 1e-4,
+            "loss": "symmetric_kl",
+            "trusted_joins_training": False,
+            "start_epoch": 50,
+            "lambda_optimizer": "rmsprop",
+            "augment_lr": 0.05,
+            "weight_lr": 0.05,
+            "label_lr": 0.05,
+            "solver_alpha": 0.01,
+        }
+        return cls(**{**values, **changes})
+
+    @property
+    def learns(self) -> tuple[str, ...]:
+        """The tables that hyper steps move."""
+        wanted = {
+            "augment": self.learn_augment and self.augment != "none",
+            "weight": self.learn_weights,
+            "label": self.learn_labels,
+        }
+        return tuple(name for name, on in wanted.items() if on)
+
+    @property
+    def hyper_start(self) -> int:
+        """E as a number of epochs."""
+        return self.epochs // 8 if self.start_epoch is None else self.start_epoch
+
+    def make_solver(self) -> Solver:
+        """The solver that the fields describe."""
+        if self.solver == "neumann":
+            return Neumann(self.solver_steps, self.solver_alpha)
+        if self.solver == "cg":
+            return ConjugateGradient(self.solver_steps, self.solver_damping)
+        return Identity()
+
+    def to_toml(self) -> str:
+        """TOML; fields that are None are left out."""
+        values = dataclasses.asdict(self)
+        return tomli_w.dumps({k: v for k, v in values.items() if v is not None})
+
+    @classmethod
+    def from_toml(cls, text: str) -> Config:
+        """The Config written in TOML; fields that are left out have their defaults."""
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise InputError("the configuration is not TOML", str(error), "correct it") from error
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Config:
+        """The Config with these fields."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise InputError(
+                f"the configuration has no field {unknown[0]!r}",
+                "it is misspelt, or from another version",
+                f"the fields are {', '.join(sorted(known))}",
+            )
+        hints = _types()
+        # TOML writes 1.0 as a float but people write 1.
+        fixed: dict[str, Any] = {
+            k: float(v) if isinstance(v, int) and hints[k] is float and v is not True else v
+            for k, v in values.items()
+        }
+        return cls(**fixed)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Config:
+        """The Config in a TOML file."""
+        path = Path(path)
+        if not path.is_file():
+            raise InputError(
+                f"there is no configuration file {path}", "the path is wrong", "check it"
+            )
+        return cls.from_toml(path.read_text(encoding="utf-8"))
+
+
+_LOWER_BOUNDS: dict[tuple[str, ...], float] = {
+    ("epochs", "batch_size", "hyper_batch_size", "hyper_every", "checkpoint_every"): 1,
+    ("lr", "augment_lr", "weight_lr", "label_lr", "weight_decay", "magnitude"): 0,
+    ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch"): 0,
+}
+
+
+def _types() -> dict[str, Any]:
+    return get_type_hints(Config)
+
+
+def _has_type(value: Any, hint: Any) -> bool:
+    options = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+    if isinstance(value, bool):
+        return bool in options
+    if isinstance(value, int) and float in options:
+        return True
+    return isinstance(value, options)
+
+
+def _type_name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint).replace("None", "nothing")

@@ -1,0 +1,319 @@
+"""The bilevel loop, Alg. 1 of the paper.
+
+``Trainer.epochs`` is the algorithm: every epoch descends the training loss in theta (the inner
+objective), then, from epoch E on, the trusted loss in lambda (the outer one). All
+randomness is derived from (seed, purpose, epoch), so a run that is taken up at an epoch's
+start goes on bit for bit like one that never stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from autodo.config import Config
+from autodo.data.examples import Examples
+from autodo.data.joined import join
+from autodo.data.loader import Loader
+from autodo.data.map_images import MapImages
+from autodo.data.randomness import derive
+from autodo.hyper.augment import Augment
+from autodo.hyper.dataset_model import DatasetModel
+from autodo.train.devices import autocast, choose_device
+from autodo.train.hyper_optimizer import HyperOptimizer, evaluating, head_input
+from autodo.train.run_folder import Metrics
+from autodo.train.schedule import cosine
+from autodo.train.watch import Watch
+
+TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY = range(6)
+"""Purposes of random numbers: the second word of every derived seed."""
+
+EVALUATION_BATCH = 512
+DENSITY_POINTS = 1024
+"""Training points on which the two gradients of the density-matching view are compared."""
+
+
+class Trainer:
+    """A network and a dataset model that learn together.
+
+    Args:
+        model: any network whose last layer is ``head``.
+        train, trusted, test: checked sets. The test set is only ever measured.
+        config: how.
+        on_step: called after every step of either loop, for progress bars.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        head: nn.Linear,
+        train: Examples | MapImages,
+        trusted: Examples | MapImages,
+        config: Config,
+        *,
+        test: Examples | MapImages | None = None,
+        on_step: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.config, self.on_step = config, on_step
+        self.device = choose_device(config.device)
+        self.model, self.head = model.to(self.device), head
+        self.count = len(train)
+        points = join(train, trusted) if config.trusted_joins_training else train
+
+        def loader(data: Any) -> Loader:
+            return Loader(data, self.device, num_workers=config.num_workers)
+
+        self.points, self.trusted = loader(points), loader(trusted)
+        self.test = None if test is None else loader(test)
+        self.batch_size = min(config.batch_size, len(self.points))
+        self.hyper_batch_size = min(config.hyper_batch_size, self.count)
+        self.steps = len(self.points) // self.batch_size
+        self.hyper_steps = -(-(self.count // self.hyper_batch_size) // config.hyper_every)
+
+        num_classes = head.out_features
+        augment = Augment(config.augment, config.magnitude) if config.augment != "none" else None
+        self.data = DatasetModel(
+            points.labels,
+            num_classes=num_classes,
+            augment=augment,
+            reweight=config.learn_weights,
+            relabel=config.learn_labels,
+            loss=config.loss,
+            smoothing=config.smoothing,
+            shared_augment=config.shared_augment,
+            optimizer=config.lambda_optimizer,
+            logit_adjustment=prior_adjustment(points.labels, num_classes, config.prior_adjustment),
+        ).to(self.device)
+        self.hyper = HyperOptimizer(
+            self.data,
+            head=head,
+            solver=config.make_solver(),
+            lr={
+                "augment": config.augment_lr,
+                "weight": config.weight_lr,
+                "label": config.label_lr,
+            },
+            learn=config.learns,
+        )
+        self.optimizer = torch.optim.SGD(
+            self.model.parameters(),
+            lr=config.lr,
+            momentum=config.momentum,
+            nesterov=config.momentum > 0,
+            weight_decay=config.weight_decay,
+        )
+        self.history: list[Metrics] = []
+
+    @property
+    def total_steps(self) -> int:
+        """Steps of both loops over the whole run."""
+        config = self.config
+        hyper_epochs = max(0, config.epochs - config.hyper_start) if config.learns else 0
+        return config.epochs * self.steps + hyper_epochs * self.hyper_steps
+
+    @property
+    def done_steps(self) -> int:
+        """Steps of the epochs in the history."""
+        done = len(self.history)
+        hyper = max(0, done - self.config.hyper_start) if self.config.learns else 0
+        return done * self.steps + hyper * self.hyper_steps
+
+    def epochs(self) -> Iterator[Metrics]:
+        """Alg. 1, from the epoch after the history to the last; yields each epoch's metrics."""
+        for epoch in range(len(self.history), self.config.epochs):
+            start = time.perf_counter()
+            metrics: Metrics = {"epoch": epoch + 1}
+            with self._seeded(epoch):
+                metrics |= self._descend_theta(epoch)
+                if epoch >= self.config.hyper_start and self.config.learns:
+                    metrics |= self._descend_lambda(epoch)
+            metrics |= self._measure(epoch)
+            metrics["seconds"] = time.perf_counter() - start
+            self.history.append(metrics)
+            yield metrics
+
+    def _descend_theta(self, epoch: int) -> Metrics:
+        """The inner loop: one pass of SGD on L = mean_i w_i l_i."""
+        config, generator = self.config, self._generator(AUGMENT, epoch)
+        watch = Watch(
+            "the training loss",
+            "the learning rate is too high for this network, or these images are extreme",
+            f"lower lr (now {config.lr}); look at these examples",
+        )
+        total, lr = torch.zeros((), device=self.device), 0.0
+        self.model.train()
+        batches = self.points.batches(
+            self.batch_size, seed=derive(config.seed, TRAIN, epoch), drop_last=True
+        )
+        for step, (images, _, index) in enumerate(batches, epoch * self.steps):
+            lr = config.lr * cosine(
+                step, config.epochs * self.steps, config.warmup_epochs * self.steps
+            )
+            with autocast(self.device, config.precision):
+                logits = self.model(self.data.augment(images, index, generator))
+            loss = self.data.loss(logits, index)
+            self.optimizer.zero_grad()
+            loss.backward()
+            for group in self.optimizer.param_groups:
+                group["lr"] = lr
+            self.optimizer.step()
+            watch.see(loss.detach().isfinite(), index)
+            total += loss.detach()
+            self.on_step()
+        watch.look()
+        return {"lr": lr, "train_loss": float(total) / self.steps}
+
+    def _descend_lambda(self, epoch: int) -> Metrics:
+        """The outer loop: hyper steps on the training points, theta held still."""
+        config, generator = self.config, self._generator(AUGMENT, epoch, 1)
+        finite = Watch(
+            "the hypergradient",
+            "the features or the learned rows of these points are not finite",
+            "look at these examples; lower augment_lr, weight_lr and label_lr",
+        )
+        elapsed = (epoch - config.hyper_start) * self.hyper_steps
+        whole = (config.epochs - config.hyper_start) * self.hyper_steps
+        warmup = config.warmup_epochs * self.hyper_steps
+        trusted = self.trusted.sampler(config.hyper_batch_size, derive(config.seed, TRUSTED, epoch))
+        batches = self.points.batches(
+            self.hyper_batch_size,
+            seed=derive(config.seed, HYPER, epoch),
+            drop_last=True,
+            points=self.count,
+        )
+        encoder = self._encoder()
+        diverged = []
+        with evaluating(self.model):
+            for k, (images, _, index) in enumerate(batches):
+                if k % config.hyper_every:
+                    continue
+                step = elapsed + k // config.hyper_every
+                trusted_images, trusted_labels, _ = next(trusted)
+                result = self.hyper.step(
+                    encoder,
+                    (images, index),
+                    (trusted_images, trusted_labels),
+                    generator=generator,
+                    scale=cosine(step, whole, warmup) if config.lambda_schedule else 1.0,
+                    check=False,
+                )
+                finite.see(result.finite, index)
+                diverged.append(result.diverged)
+                self.on_step()
+        finite.look()
+        return {"solver_diverged": float(torch.stack(diverged).float().mean())}
+
+    @torch.no_grad()
+    def _measure(self, epoch: int) -> Metrics:
+        """Errors on trusted and test, and the two gradients that the outer loop aligns."""
+        encoder = self._encoder()
+        with evaluating(self.model):
+            features, labels = self._features(self.trusted, encoder)
+            metrics = {f"trusted_{k}": v for k, v in self._score(features, labels).items()}
+            if self.test is not None:
+                scores = self._score(*self._features(self.test, encoder))
+                metrics |= {f"test_{k}": v for k, v in scores.items()}
+            metrics |= self._density(epoch, encoder, features, labels)
+        return metrics
+
+    def _density(
+        self, epoch: int, encoder: Callable[[Tensor], Tensor], trusted: Tensor, labels: Tensor
+    ) -> Metrics:
+        """Squared norms and inner product of trusted and training gradient at the head (2.3)."""
+        size = min(DENSITY_POINTS, self.count)
+        index = torch.randperm(self.count, generator=self._generator(DENSITY, epoch))[:size]
+        index = index.to(self.device)
+        generator = self._generator(DENSITY, epoch, 1)
+        features = torch.cat(
+            [
+                encoder(self.data.augment(self.points.fetch(part), part, generator))
+                for part in index.split(EVALUATION_BATCH)
+            ]
+        )
+        at_head = self.hyper.gradient(features, index, trusted, labels)
+        v, g = at_head.trusted_gradient, at_head.train_gradient
+        return {
+            "trusted_gradient_norm2": float(v.square().sum()),
+            "train_gradient_norm2": float(g.square().sum()),
+            "gradient_inner_product": float((v * g).sum()),
+            "solver_residual": float(at_head.solution.residual),
+        }
+
+    def _features(
+        self, loader: Loader, encoder: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
+        batches = loader.batches(EVALUATION_BATCH, seed=None)
+        features = [encoder(images) for images, _, _ in batches]
+        return torch.cat(features), loader.labels
+
+    def _score(self, features: Tensor, labels: Tensor) -> dict[str, float]:
+        logits = self.head(features)
+        error = (logits.argmax(-1) != labels).float().mean()
+        return {"loss": float(F.cross_entropy(logits, labels)), "error": float(error)}
+
+    def _encoder(self) -> Callable[[Tensor], Tensor]:
+        """Images to the head's input: computed in the run's precision, given in the head's."""
+        encode = head_input(self.model, self.head)
+
+        def encoder(images: Tensor) -> Tensor:
+            with autocast(self.device, self.config.precision):
+                features = encode(images)
+            return features.to(self.head.weight.dtype)
+
+        return encoder
+
+    def _generator(self, *purpose: int) -> torch.Generator:
+        return torch.Generator().manual_seed(derive(self.config.seed, *purpose))
+
+    def _seeded(self, epoch: int) -> Any:
+        """The global generators (dropout and the like) as a function of the epoch inside."""
+        cuda = [self.device] if self.device.type == "cuda" else []
+        context = torch.random.fork_rng(devices=cuda)
+        return _then(context, lambda: torch.manual_seed(derive(self.config.seed, MODEL, epoch)))
+
+    def state(self) -> dict[str, Any]:
+        """All that changes during a run."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "data": self.data.state_dict(),
+            "history": self.history,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up a state that ``state`` gave."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.data.load_state_dict(state["data"])
+        self.history = list(state["history"])
+
+
+class _then:
+    """A context manager that does one thing more after entering."""
+
+    def __init__(self, context: Any, action: Callable[[], object]) -> None:
+        self.context, self.action = context, action
+
+    def __enter__(self) -> None:
+        self.context.__enter__()
+        self.action()
+
+    def __exit__(self, *error: Any) -> None:
+        self.context.__exit__(*error)
+
+
+def prior_adjustment(labels: Tensor, num_classes: int, tau: float) -> Tensor | None:
+    """tau * log(share of each class), (C,), or None for tau = 0.
+
+    >>> prior_adjustment(torch.tensor([0, 0, 0, 1]), 2, 1.0).exp()
+    tensor([0.7500, 0.2500])
+    """
+    if tau == 0:
+        return None
+    counts = torch.bincount(labels.cpu(), minlength=num_classes).float().clamp_min(1)
+    return tau * (counts / counts.sum()).log()

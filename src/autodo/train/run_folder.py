@@ -1,0 +1,165 @@
+"""A run is a folder: config.toml, metrics.jsonl, checkpoints, points.parquet, model.safetensors.
+
+The folder comes into being only after every check of the input has passed, and every file in it
+is written whole or not at all, so a kill at any moment leaves a folder that can be resumed.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tomli_w
+import torch
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+import autodo
+from autodo.config import Config
+from autodo.errors import RunFolderError
+from autodo.train.files import atomic, write_text
+
+Metrics = dict[str, Any]
+"""What is known of one epoch; one line of metrics.jsonl."""
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.toml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.checkpoint = self.path / "checkpoints" / "last.pt"
+        self.points = self.path / "points.parquet"
+        self.model = self.path / "model.safetensors"
+        self.tensorboard = self.path / "tensorboard"
+
+    @classmethod
+    def check(
+        cls,
+        path: str | Path,
+        config: Config,
+        data: dict[str, Any],
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """Raise unless ``open`` would succeed; touches nothing."""
+        folder = cls(path)
+        if folder.path.exists() and not folder.path.is_dir():
+            raise RunFolderError(
+                f"{folder.path} is a file", "a run is a folder", "name another place with --out"
+            )
+        taken = folder.path.is_dir() and any(folder.path.iterdir())
+        if resume:
+            if taken:
+                folder._check_same(config, data)
+        elif taken and not overwrite:
+            raise RunFolderError(
+                f"{folder.path} already exists",
+                "a run of that name was made before",
+                "continue it with --resume, replace it with --overwrite, or choose another --out",
+            )
+        elif taken and not folder.config.is_file():
+            raise RunFolderError(
+                f"{folder.path} is not a run folder",
+                "it has files but no config.toml, so --overwrite would delete something else",
+                "choose another --out, or empty the folder yourself",
+            )
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        config: Config,
+        data: dict[str, Any],
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+    ) -> RunFolder:
+        """Make the folder, or take it up again.
+
+        ``data`` describes the datasets (sizes, classes, fingerprint); resuming on other data
+        or with another configuration is refused.
+        """
+        cls.check(path, config, data, resume=resume, overwrite=overwrite)
+        folder = cls(path)
+        if overwrite and not resume and folder.path.is_dir():
+            shutil.rmtree(folder.path)
+        folder.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        if not folder.config.is_file():
+            header = {
+                "autodo": autodo.__version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+            }
+            text = tomli_w.dumps(
+                {"config": tomllib.loads(config.to_toml()), "data": data, "versions": header}
+            )
+            write_text(folder.config, text)
+        return folder
+
+    def _check_same(self, config: Config, data: dict[str, Any]) -> None:
+        if not self.config.is_file():
+            raise RunFolderError(
+                f"{self.path} cannot be resumed",
+                "it has no config.toml, so it is not a run folder",
+                "check the path of --out",
+            )
+        stored = self.read_config()
+        wanted = {"config": tomllib.loads(config.to_toml()), "data": data}
+        for part in ("config", "data"):
+            before, now = stored.get(part, {}), wanted[part]
+            changed = sorted(k for k in before.keys() | now.keys() if before.get(k) != now.get(k))
+            if changed:
+                k = changed[0]
+                what = "setting" if part == "config" else "property of the data"
+                raise RunFolderError(
+                    f"{self.path} was started with another {what}: "
+                    f"{k} was {before.get(k, 'unset')!r} and is now {now.get(k, 'unset')!r}",
+                    "a resumed run must end as if it had never stopped",
+                    "resume with the settings in its config.toml, or start anew with another --out",
+                )
+
+    def read_config(self) -> dict[str, Any]:
+        """config.toml: the tables config, data and versions."""
+        return tomllib.loads(self.config.read_text(encoding="utf-8"))
+
+    def read_metrics(self) -> list[Metrics]:
+        """metrics.jsonl, one dictionary per epoch."""
+        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+
+    def save_checkpoint(self, state: dict[str, Any]) -> None:
+        with atomic(self.checkpoint) as file:
+            torch.save(state, file)
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """The last whole checkpoint, or None before the first."""
+        if not self.checkpoint.is_file():
+            return None
+        state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+        return state
+
+    def write_metrics(self, history: list[Metrics]) -> None:
+        write_text(self.metrics, "".join(json.dumps(m) + "\n" for m in history))
+
+    def append_metrics(self, metrics: Metrics) -> None:
+        with self.metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(metrics) + "\n")
+
+    def save_points(self, points: pa.Table) -> None:
+        with atomic(self.points) as file:
+            pq.write_table(points, file)
+
+    def save_model(self, state: dict[str, Tensor]) -> None:
+        # Tied weights share memory, which safetensors refuses; a copy of each name restores both.
+        tensors = {k: v.detach().cpu().clone().contiguous() for k, v in state.items()}
+        with atomic(self.model) as file:
+            file.write(save_tensors(tensors))
