@@ -10,8 +10,8 @@ WARMUP_START, FINAL = 0.1, 0.001
 def cosine(step: int, total: int, warmup: int = 0) -> float:
     """Factor of the peak rate at ``step`` of ``total``.
 
-    >>> [round(cosine(s, 11, 0), 3) for s in (0, 5, 10)]
-    [1.0, 0.501, 0.001]
+    >>> [round(cosine(s, 11, 0), 4) for s in (0, 5, 10)]
+    [1.0, 0.5005, 0.001]
     >>> round(cosine(0, 100, 10), 3), cosine(10, 100, 10)
     (0.1, 1.0)
     """

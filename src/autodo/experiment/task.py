@@ -1,0 +1,63 @@
+"""A task: a messy training set, a trusted set, a test set, and the truth that only the scores see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from autodo.data import (
+    Examples,
+    load_digits,
+    step_imbalance,
+    stratified_split,
+    uniform_noise,
+)
+
+DIGITS_TEST = 597
+"""Digits held out for testing, so that 1,000 remain for train once 200 are trusted."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Task:
+    """Data of one experiment."""
+
+    train: Examples
+    trusted: Examples
+    test: Examples
+    true_labels: Tensor
+    """(N,) of train, before noise."""
+
+    @property
+    def wrong(self) -> Tensor:
+        """(N,) where the given label of a training example is not the true one."""
+        return self.train.labels != self.true_labels
+
+
+def digits_task(*, noise: float, imbalance: float = 10, trusted: int = 200, seed: int = 0) -> Task:
+    """scikit-learn's 8x8 digits: split, then train cut to the imbalance and its labels flipped.
+
+    >>> task = digits_task(noise=0.4)
+    >>> len(task.train), len(task.trusted), len(task.test), round(float(task.wrong.float().mean()), 2)
+    (552, 200, 597, 0.36)
+    """
+    digits = load_digits()
+    classes = digits.num_classes
+    rest, test = stratified_split(digits.labels, DIGITS_TEST, seed=seed)
+    pool = digits.subset(rest)
+    rest, picked = stratified_split(pool.labels, trusted, seed=seed)
+    train = pool.subset(rest)
+    train = train.subset(step_imbalance(train.labels, imbalance, num_classes=classes, seed=seed))
+    noisy = uniform_noise(train.labels, noise, num_classes=classes, seed=seed)
+    return Task(
+        train=train.with_labels(noisy),
+        trusted=pool.subset(picked),
+        test=digits.subset(test),
+        true_labels=train.labels,
+    )
+
+
+def rare_half(num_classes: int) -> Tensor:
+    """The classes that the step imbalance makes rare: C/2 .. C-1."""
+    return torch.arange(num_classes // 2, num_classes)
