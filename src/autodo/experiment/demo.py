@@ -105,17 +105,13 @@ def verdict(scores: dict[str, Score]) -> str:
     ours = scores["AutoDO"]
     others = {name: score for name, score in scores.items() if name != "AutoDO"}
     best = min(others, key=lambda name: others[name].test_error)
-    lead = others[best].test_error - ours.test_error
-    if lead > 0:
-        first = (
-            f"AutoDO is best: {ours.test_error:.1%} against {others[best].test_error:.1%} ({best})."
-        )
-    elif lead == 0:
-        first = f"AutoDO and {best} are level at {ours.test_error:.1%}."
+    mine, theirs = ours.test_error, others[best].test_error
+    if mine < theirs:
+        first = f"AutoDO is best: {mine:.1%} against {theirs:.1%} ({best})."
+    elif mine == theirs:
+        first = f"AutoDO and {best} are level at {mine:.1%}."
     else:
-        first = (
-            f"Here {best} is better: {others[best].test_error:.1%} against {ours.test_error:.1%}."
-        )
+        first = f"Here {best} is better: {theirs:.1%} against {mine:.1%}."
     if ours.auc is None or ours.corrected is None or ours.broken is None:
         return first
     return (
