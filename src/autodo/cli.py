@@ -1,0 +1,471 @@
+"""The command line: arguments in, a run and a short summary out.
+
+Nothing is learned here. Torch and everything built on it are imported inside the commands, so
+that ``--help`` and misspelt options answer at once. What a user can mend is printed as fact,
+cause and cure with exit code 2; a traceback always means a bug in autodo.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import inspect
+import os
+import shlex
+import shutil
+import sys
+import textwrap
+import tomllib
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from autodo.errors import AutodoError, InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from autodo.config import Config
+    from autodo.data.examples import Examples
+    from autodo.result import Result
+
+app = typer.Typer(
+    name="autodo",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main() -> None:
+    """The console script ``autodo``."""
+    app(prog_name="autodo")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import autodo
+
+        typer.echo(f"autodo {autodo.__version__}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example, a minute on a laptop:\n\n  autodo demo")
+def _autodo(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version.")
+    ] = False,
+) -> None:
+    """Learn from a small trusted set how to augment, weigh and relabel every training image."""
+
+
+@app.command(epilog="Example:\n\n  autodo demo --noise 0.2 --out runs/demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="Run folder; an earlier demo in it is replaced.")] = (
+        Path("runs/demo")
+    ),
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    noise: Annotated[
+        float, typer.Option(help="Share of the labels that are drawn at random, 0 to 1.")
+    ] = 0.4,
+) -> None:
+    """See AutoDO beside plain training on real digits with wrong labels and rare classes."""
+    with _told("autodo demo starts anew"):
+        from autodo.experiment import demo
+
+        demo.run(out=out, seed=seed, noise=noise)
+
+
+FIT_EXAMPLES = """\
+Example, for folders such as photos/train/cat/001.png, one sub-folder per class:
+
+  autodo fit photos/train --trusted photos/trusted --test photos/test
+
+A stopped run is taken up by the same command with --resume:
+
+  autodo fit photos/train --trusted photos/trusted --epochs 20 --resume
+"""
+
+
+@app.command(epilog=FIT_EXAMPLES)
+def fit(
+    train: Annotated[
+        Path,
+        typer.Argument(help="Folder of images by class; labels may be wrong.", metavar="TRAIN"),
+    ],
+    trusted: Annotated[
+        Path, typer.Option(help="Folder of a few images by class whose labels are right.")
+    ],
+    test: Annotated[
+        Path | None, typer.Option(help="Folder to measure on; never learned from.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Run folder to write.", show_default="runs/<name of TRAIN>"),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per training step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = None,
+    augment: Annotated[
+        str | None, typer.Option(help="affine, colour, affine+colour or none.", metavar="KIND")
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="small_cnn, or your own as module:function, called with (channels, num_classes).",
+            metavar="NAME",
+        ),
+    ] = "small_cnn",
+    image_size: Annotated[
+        int | None, typer.Option(help="Resize images to this side in pixels.", metavar="N")
+    ] = None,
+    channels: Annotated[
+        int | None, typer.Option(help="Read as grey (1) or RGB (3).", metavar="1|3")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings in TOML; the config.toml of any run shows them all.", metavar="FILE"
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="One setting by name, such as label_lr=0.2; goes over --config, and the options "
+            "above over it.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Train on a messy folder of images; find its wrong labels with the help of a trusted one."""
+    out = Path("runs") / (train.resolve().name or "fit") if out is None else out
+    flags = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "seed": seed,
+        "device": device,
+        "augment": augment,
+    }
+    with _told(_Continue(out)):
+        import autodo
+        from autodo.train.devices import choose_device
+        from autodo.train.run_folder import RunFolder
+
+        chosen = _config(config, settings or [], flags)
+        if resume and overwrite:
+            raise InputError(
+                "both --resume and --overwrite are given",
+                "one goes on with the run, the other deletes it",
+                "give one of the two",
+            )
+        # What needs no image is refused before the first is read; fit checks the rest.
+        choose_device(chosen.device)
+        if not resume:
+            RunFolder.check(out, chosen, {}, overwrite=overwrite)
+        make = _model_function(model)
+        sets = _read(
+            {"train": train, "trusted": trusted} | ({} if test is None else {"test": test}),
+            image_size=image_size,
+            channels=channels,
+            show=not quiet,
+        )
+        result = autodo.fit(
+            make(sets["train"], chosen.seed),
+            sets["train"],
+            sets["trusted"],
+            test=sets.get("test"),
+            config=chosen,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            progress=not quiet,
+        )
+        if not quiet:
+            _summarise(result)
+
+
+def _config(file: Path | None, settings: list[str], flags: dict[str, Any]) -> Config:
+    """Options over --set over --config over the defaults."""
+    from autodo.config import Config
+
+    values: dict[str, Any] = {}
+    if file is not None:
+        try:
+            values = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(f"'{file}' is not TOML", str(error), "correct the file") from error
+        if isinstance(values.get("config"), dict):  # the config.toml of a run
+            values = values["config"]
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key.strip() and equals):
+            raise InputError(
+                f"--set {setting} is not of the form key=value",
+                "a setting has a name and a value",
+                "write for instance --set label_lr=0.2",
+            )
+        values[key.strip()] = _toml_value(value.strip())
+    return Config.from_dict(values | {k: v for k, v in flags.items() if v is not None})
+
+
+def _toml_value(text: str) -> Any:
+    """A number or true/false as TOML has it; anything else is a string without quotes.
+
+    >>> [_toml_value(text) for text in ("0.5", "false", "kl", '"kl"')]
+    [0.5, False, 'kl', 'kl']
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _read(
+    folders: dict[str, Path], *, image_size: int | None, channels: int | None, show: bool
+) -> dict[str, Examples]:
+    from autodo.data.folder import load_folder
+    from autodo.train.progress import counting
+
+    sets: dict[str, Examples] = {}
+    for name, path in folders.items():
+        with counting(show, f"reading {name}") as bar:
+            task = bar.add_task(name, total=None)
+
+            def tell(done: int, total: int, bar: Any = bar, task: Any = task) -> None:
+                bar.update(task, completed=done, total=total)
+
+            sets[name] = load_folder(
+                path,
+                name=name,
+                class_names=sets["train"].class_names if sets else None,
+                image_size=image_size,
+                channels=channels,
+                progress=tell,
+            )
+    return sets
+
+
+class _model_function:
+    """From the training set and a seed to a network; what ``--model`` names is found at once."""
+
+    def __init__(self, spec: str) -> None:
+        self.spec, self.function = spec, None if spec == "small_cnn" else _imported(spec)
+
+    def __call__(self, train: Examples, seed: int) -> nn.Module:
+        import torch
+
+        from autodo.models import SmallCNN
+
+        torch.manual_seed(seed)
+        channels, height, _ = train.image_shape
+        if self.function is None:
+            mean, std = _pixel_statistics(train)
+            return SmallCNN(channels, train.num_classes, mean=mean, std=std)
+        try:
+            size = {"image_size": height} if _accepts(self.function, "image_size") else {}
+            model: nn.Module = self.function(channels, train.num_classes, **size)
+        except Exception as error:  # the user's code may raise anything; it is named, not ours
+            cure = f"mend it; it was called with ({channels}, {train.num_classes})"
+            raise _model_error(self.spec, "failed", error, cure) from error
+        return model
+
+
+def _imported(spec: str) -> Any:
+    module, colon, name = spec.partition(":")
+    if not (module and colon and name):
+        raise InputError(
+            f"--model {spec} names no network",
+            "it is small_cnn, or module:function for your own",
+            "write for instance --model mynet:build, with build(channels, num_classes) in mynet.py",
+        )
+    sys.path.insert(0, os.getcwd())  # the console script's path lacks the working folder
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except Exception as error:  # importing runs the user's code
+        cure = "run autodo from the folder that holds the module, and check the spelling"
+        raise _model_error(spec, "cannot be imported", error, cure) from error
+    if not callable(function):
+        raise InputError(
+            f"--model {spec} is a {type(function).__name__}",
+            "it must be called with (channels, num_classes) to build the network",
+            "name a function or a class",
+        )
+    return function
+
+
+def _model_error(spec: str, what: str, error: Exception, cure: str) -> InputError:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    own = Path(frame.filename).is_relative_to(Path.cwd())
+    place = f" ({frame.filename}, line {frame.lineno})" if own else ""
+    return InputError(f"--model {spec} {what}", f"{type(error).__name__}: {error}{place}", cure)
+
+
+def _accepts(function: Any, name: str) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # some built-in functions have no signature
+        return False
+    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
+
+
+def _pixel_statistics(train: Examples) -> tuple[list[float], list[float]]:
+    """Mean and deviation per channel in [0, 1], in parts so that memory stays small."""
+    import torch
+
+    from autodo.data.pixels import to_unit
+
+    total, squares = (torch.zeros(train.image_shape[0], dtype=torch.float64) for _ in range(2))
+    for part in train.images.split(1024):
+        pixels = to_unit(part).double()
+        total += pixels.sum((0, 2, 3))
+        squares += pixels.square().sum((0, 2, 3))
+    count = train.images[:, 0].numel()
+    mean = total / count
+    # A channel that never changes has no deviation to divide by.
+    std = (squares / count - mean.square()).clamp_min(1e-4).sqrt()
+    return mean.tolist(), std.tolist()
+
+
+def _summarise(result: Result) -> None:
+    """Errors, the surest wrong labels, the classes that count more, and where the files are."""
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from autodo.train.run_folder import RunFolder
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # whole paths in logs and pipes
+    names, last, issues = result.class_names, result.history[-1], result.label_issues
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    say(f"\ntrusted error {last['trusted_error']:.1%} (trusted images were learned from)")
+    if "test_error" in last:
+        say(f"test error {last['test_error']:.1%}")
+    say(f"{issues.num_rows:,} of {result.points.num_rows:,} labels look wrong")
+    if issues.num_rows:
+        table = Table("file", "given", "suggested", "score", box=None, pad_edge=False)
+        for row in issues.slice(0, 10).to_pylist():
+            table.add_row(
+                Text(row["id"], overflow="fold"),
+                Text(names[row["given_label"]], overflow="fold"),
+                Text(names[row["suggested_label"]], overflow="fold"),
+                f"{row['label_score']:.3f}",
+            )
+        say("the surest (score: the learned probability of the given label):")
+        console.print(table)
+    means: pa.Table = result.points.group_by("given_label").aggregate([("weight", "mean")])
+    by_weight = means.sort_by([("weight_mean", "descending")]).to_pylist()
+    raised = [row for row in by_weight if row["weight_mean"] > 1.005][:3]
+    if raised:
+        told = (f"{names[row['given_label']]} {row['weight_mean']:.2f}" for row in raised)
+        say(f"classes whose mean weight rose most from 1: {', '.join(told)}")
+    assert result.path is not None
+    folder = RunFolder(result.path)
+    say("results:")
+    for path, about in (
+        (folder.points, "one row per training image"),
+        (folder.model, "the network"),
+        (folder.metrics, "every epoch's numbers"),
+        (folder.tensorboard, "the same as curves"),
+        (folder.config, "how it was made"),
+    ):
+        say(f"  {path}  {about}")
+
+
+class _Continue:
+    """What Ctrl-C is answered with: how to take the run in ``out`` up again."""
+
+    def __init__(self, out: Path) -> None:
+        self.metrics = out / "metrics.jsonl"
+        self.before = self._state()
+
+    def _state(self) -> tuple[int, int] | None:
+        try:
+            stat = self.metrics.stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    def __str__(self) -> str:
+        if self._state() == self.before:
+            return "training had not begun"
+        words = [word for word in sys.argv[1:] if word not in ("--overwrite", "--resume")]
+        return f"continue with: {shlex.join(['autodo', *words, '--resume'])}"
+
+
+@contextmanager
+def _told(interrupted: object) -> Iterator[None]:
+    """Turn what a user can mend, warnings and Ctrl-C into plain words and an exit code."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = _show_warning
+            yield
+    except AutodoError as error:
+        _say_error(error.fact, error.cause, error.cure)
+        raise typer.Exit(2) from None
+    except OSError as error:
+        _say_error(*_os_error(error))
+        raise typer.Exit(2) from None
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped; {interrupted}", err=True)
+        raise typer.Exit(130) from None
+
+
+_CURES = {
+    errno.EACCES: "give yourself the permission (chmod), or choose another place",
+    errno.EPERM: "give yourself the permission (chmod), or choose another place",
+    errno.EROFS: "choose a place that can be written to",
+    errno.ENOSPC: "make room, then continue with --resume",
+    errno.EDQUOT: "make room, then continue with --resume",
+    errno.ENOENT: "check the path",
+}
+
+
+def _os_error(error: OSError) -> tuple[str, str, str]:
+    where = (
+        f"'{error.filename}' cannot be used"
+        if error.filename
+        else "a file cannot be read or written"
+    )
+    reason = error.strerror or str(error) or type(error).__name__
+    cure = _CURES.get(error.errno or 0, "check the path and the disk")
+    return where, f"the system says: {reason}", cure
+
+
+def _say_error(fact: str, cause: str, cure: str) -> None:
+    _say("error: ", fact)
+    _say("  why: ", cause)
+    _say("   do: ", cure)
+
+
+def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    _say("warning: ", str(message))
+
+
+def _say(label: str, text: str) -> None:
+    """On standard error: wrapped between words on a terminal, else one line for logs and grep."""
+    lines = [text]
+    if sys.stderr.isatty():
+        width = max(40, shutil.get_terminal_size().columns - len(label))
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    typer.echo(label + ("\n" + " " * len(label)).join(lines), err=True)
