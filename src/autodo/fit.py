@@ -7,6 +7,7 @@ come into being and training begin.
 from __future__ import annotations
 
 import hashlib
+import textwrap
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from autodo.data.checks import check_pair, open_dataset
 from autodo.data.examples import Examples
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
-from autodo.errors import InputError
+from autodo.errors import InputError, RunFolderError
 from autodo.models.head import check_head, find_head
 from autodo.result import Result
 from autodo.train.devices import choose_device
@@ -119,7 +120,14 @@ def _take_up(trainer: Trainer, folder: RunFolder) -> None:
     """Continue from the folder's last checkpoint, dropping metrics of epochs after it."""
     state = folder.load_checkpoint()
     if state is not None:
-        trainer.load(state)
+        try:
+            trainer.load(state)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise RunFolderError(
+                f"the checkpoint of {folder.path} does not fit this model",
+                f"the run was started with another network: {textwrap.shorten(str(error), 200)}",
+                "resume with the model it was started with, or start anew with another --out",
+            ) from error
     folder.write_metrics(trainer.history)
 
 
@@ -161,7 +169,14 @@ def _checked_head(
     if head is None:
         device = choose_device(config.device)
         images = to_unit(torch.stack([train[i][0] for i in range(min(2, len(train)))]))
-        head = find_head(model.to(device), images.to(device))
+        try:
+            head = find_head(model.to(device), images.to(device))
+        except RuntimeError as error:
+            raise InputError(
+                f"the model cannot take images of shape {tuple(images.shape[1:])}",
+                f"it raised {textwrap.shorten(str(error), 200)}",
+                "build it for this number of channels and size, or resize the images",
+            ) from error
     check_head(head, num_classes)
     return head
 

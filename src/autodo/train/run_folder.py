@@ -6,6 +6,7 @@ is written whole or not at all, so a kill at any moment leaves a folder that can
 
 from __future__ import annotations
 
+import io
 import json
 import platform
 import shutil
@@ -57,7 +58,7 @@ class RunFolder:
             raise RunFolderError(
                 f"{folder.path} is a file", "a run is a folder", "name another place with --out"
             )
-        taken = folder.path.is_dir() and any(folder.path.iterdir())
+        taken = folder._taken()
         if resume:
             if taken:
                 folder._check_same(config, data)
@@ -91,9 +92,10 @@ class RunFolder:
         """
         cls.check(path, config, data, resume=resume, overwrite=overwrite)
         folder = cls(path)
-        if overwrite and not resume and folder.path.is_dir():
-            shutil.rmtree(folder.path)
-        folder.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        if overwrite and not resume:
+            folder._clear()
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder._sweep()
         if not folder.config.is_file():
             header = {
                 "autodo": autodo.__version__,
@@ -103,8 +105,34 @@ class RunFolder:
             text = tomli_w.dumps(
                 {"config": tomllib.loads(config.to_toml()), "data": data, "versions": header}
             )
+            # Before all else: whatever has a config.toml can be resumed or overwritten.
             write_text(folder.config, text)
+        folder.checkpoint.parent.mkdir(exist_ok=True)
         return folder
+
+    def _taken(self) -> bool:
+        """Whether something is there besides what a kill at the very start leaves behind."""
+        return self.path.is_dir() and any(
+            not _is_leftover(entry, self.config) for entry in self.path.iterdir()
+        )
+
+    def _clear(self) -> None:
+        """Delete the run, its config.toml last, so that a kill leaves what can be overwritten."""
+        if self.path.is_dir():
+            for entry in self.path.iterdir():
+                if entry.is_dir() and not entry.is_symlink():
+                    shutil.rmtree(entry)
+                elif entry != self.config:
+                    entry.unlink()
+            self.config.unlink(missing_ok=True)
+
+    def _sweep(self) -> None:
+        """Remove the unfinished files of a process that was killed while it wrote them."""
+        for file in (self.config, self.metrics, self.checkpoint, self.points, self.model):
+            if file.parent.is_dir():
+                for entry in file.parent.iterdir():
+                    if _is_leftover(entry, file):
+                        entry.unlink()
 
     def _check_same(self, config: Config, data: dict[str, Any]) -> None:
         if not self.config.is_file():
@@ -137,8 +165,11 @@ class RunFolder:
         return [json.loads(line) for line in self.metrics.read_text().splitlines()]
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
+        # In memory first: a full disk is then an OSError, not an assertion of torch's zip writer.
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
         with atomic(self.checkpoint) as file:
-            torch.save(state, file)
+            file.write(buffer.getbuffer())
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """The last whole checkpoint, or None before the first."""
@@ -163,3 +194,8 @@ class RunFolder:
         tensors = {k: v.detach().cpu().clone().contiguous() for k, v in state.items()}
         with atomic(self.model) as file:
             file.write(save_tensors(tensors))
+
+
+def _is_leftover(entry: Path, file: Path) -> bool:
+    """Whether ``entry`` is a temporary file that ``atomic(file)`` did not come to rename."""
+    return entry.name.startswith(f".{file.name}.")
