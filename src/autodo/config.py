@@ -72,13 +72,20 @@ class Config:
     loss: str = "kl"
     """Training loss on soft labels: "kl", "symmetric_kl" (the paper's) or "cross_entropy"."""
 
+    trusted_first: float = 0.5
+    """Share of the epochs spent on the trusted points alone, before any other point is seen.
+    The belief they give sets the labels to begin with. 0 is the paper's way: none."""
+    belief_views: int = 8
+    """Augmented views of each training point over which that belief is averaged."""
     trusted_joins_training: bool = True
     """The trusted points are trained on too, with weight 1 and their own labels."""
-    prior_adjustment: float = 0.0
-    """tau of the logit adjustment: tau * log(class share) is added to the training logits."""
+    prior_adjustment: float = 1.0
+    """tau of the logit adjustment: tau * log(class share in training / in trusted) is added
+    to the logits inside the training loss, so that rare classes do not look like noise."""
 
     start_epoch: int | None = None
-    """E, the epoch after which lambda is learned; None is an eighth of the epochs."""
+    """E, the epoch after which lambda is learned; None is a quarter of the epochs that train on
+    all points."""
     lambda_optimizer: str = "table"
     """"table": one running scale per table; "rmsprop": the paper's, one per coordinate."""
     augment_lr: float = 0.05
@@ -143,6 +150,12 @@ class Config:
             raise InputError(
                 f"momentum is {self.momentum}", "it must be at least 0 and below 1", "use 0.9"
             )
+        if not 0 <= self.trusted_first < 1:
+            raise InputError(
+                f"trusted_first is {self.trusted_first}",
+                "it is a share of the epochs, at least 0 and below 1",
+                "use 0.5, or 0 for none",
+            )
         self.make_solver()
 
     @classmethod
@@ -154,7 +167,9 @@ class Config:
             "lr": 0.1,
             "weight_decay": 1e-4,
             "loss": "symmetric_kl",
+            "trusted_first": 0.0,
             "trusted_joins_training": False,
+            "prior_adjustment": 0.0,
             "start_epoch": 50,
             "lambda_optimizer": "rmsprop",
             "augment_lr": 0.05,
@@ -177,7 +192,14 @@ class Config:
     @property
     def hyper_start(self) -> int:
         """E as a number of epochs."""
-        return self.epochs // 8 if self.start_epoch is None else self.start_epoch
+        if self.start_epoch is None:
+            return self.trusted_epochs + (self.epochs - self.trusted_epochs) // 4
+        return self.start_epoch
+
+    @property
+    def trusted_epochs(self) -> int:
+        """Epochs on the trusted points alone."""
+        return round(self.trusted_first * self.epochs)
 
     def make_solver(self) -> Solver:
         """The solver that the fields describe."""
@@ -233,7 +255,7 @@ class Config:
 _LOWER_BOUNDS: dict[tuple[str, ...], float] = {
     ("epochs", "batch_size", "hyper_batch_size", "hyper_every", "checkpoint_every"): 1,
     ("lr", "augment_lr", "weight_lr", "label_lr", "weight_decay", "magnitude"): 0,
-    ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch"): 0,
+    ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch", "belief_views"): 0,
 }
 
 

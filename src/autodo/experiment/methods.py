@@ -80,6 +80,7 @@ def without_learning(config: Config) -> Config:
         learn_augment=False,
         learn_weights=False,
         learn_labels=False,
+        trusted_first=0.0,
         trusted_joins_training=False,
         prior_adjustment=0.0,
     )

@@ -115,6 +115,19 @@ class DatasetModel(nn.Module):
             return self.label_logits(index).softmax(-1)
         return F.one_hot(self.labels[index], self.num_classes).float()
 
+    def set_soft_labels(self, index: Tensor, q: Tensor, smoothing: float) -> None:
+        """Let the labels of ``index`` start anew from q (B, C), smoothed as given labels are."""
+        smooth = (1 - smoothing) * q + smoothing / self.num_classes
+        self.table("label").rows[index] = smooth.log().to(self.table("label").rows.dtype)
+
+    def class_shares(self, points: int | None = None) -> Tensor:
+        """(C,) the mix of classes that the first ``points`` train on: w-weighted mean of q."""
+        index = torch.arange(len(self) if points is None else points, device=self.labels.device)
+        total = torch.zeros(self.num_classes, device=self.labels.device)
+        for part in index.split(65536):
+            total += self.weights(part) @ self.soft_labels(part)
+        return total / total.sum()
+
     def loss(self, logits: Tensor, index: Tensor) -> Tensor:
         """L = mean_i w_i l_i of a batch: the scalar a training loop descends.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import torch
@@ -19,18 +20,19 @@ from torch import Tensor, nn
 from autodo.config import Config
 from autodo.data.examples import Examples
 from autodo.data.joined import join
-from autodo.data.loader import Loader
+from autodo.data.loader import Batch, Loader
 from autodo.data.map_images import MapImages
 from autodo.data.randomness import derive
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
+from autodo.hyper.posterior import label_posterior
 from autodo.train.devices import autocast, choose_device
 from autodo.train.hyper_optimizer import HyperOptimizer, evaluating, head_input
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine
 from autodo.train.watch import Watch
 
-TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY = range(6)
+TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
 """Purposes of random numbers: the second word of every derived seed."""
 
 EVALUATION_BATCH = 512
@@ -63,16 +65,17 @@ class Trainer:
         self.device = choose_device(config.device)
         self.model, self.head = model.to(self.device), head
         self.count = len(train)
-        points = join(train, trusted) if config.trusted_joins_training else train
+        points = join(train, trusted)
 
         def loader(data: Any) -> Loader:
             return Loader(data, self.device, num_workers=config.num_workers)
 
         self.points, self.trusted = loader(points), loader(trusted)
         self.test = None if test is None else loader(test)
-        self.batch_size = min(config.batch_size, len(self.points))
+        self.pool = len(points) if config.trusted_joins_training else self.count
+        self.batch_size = min(config.batch_size, self.pool)
         self.hyper_batch_size = min(config.hyper_batch_size, self.count)
-        self.steps = len(self.points) // self.batch_size
+        self.steps = self.pool // self.batch_size
         self.hyper_steps = -(-(self.count // self.hyper_batch_size) // config.hyper_every)
 
         num_classes = head.out_features
@@ -87,7 +90,7 @@ class Trainer:
             smoothing=config.smoothing,
             shared_augment=config.shared_augment,
             optimizer=config.lambda_optimizer,
-            logit_adjustment=prior_adjustment(points.labels, num_classes, config.prior_adjustment),
+            logit_adjustment=torch.zeros(num_classes) if config.prior_adjustment else None,
         ).to(self.device)
         self.hyper = HyperOptimizer(
             self.data,
@@ -125,13 +128,17 @@ class Trainer:
 
     def epochs(self) -> Iterator[Metrics]:
         """Alg. 1, from the epoch after the history to the last; yields each epoch's metrics."""
-        for epoch in range(len(self.history), self.config.epochs):
+        config = self.config
+        for epoch in range(len(self.history), config.epochs):
             start = time.perf_counter()
             metrics: Metrics = {"epoch": epoch + 1}
             with self._seeded(epoch):
+                if epoch == config.trusted_epochs:
+                    metrics |= self._begin(epoch)
                 metrics |= self._descend_theta(epoch)
-                if epoch >= self.config.hyper_start and self.config.learns:
+                if epoch >= config.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
+                    self._adjust_prior()
             metrics |= self._measure(epoch)
             metrics["seconds"] = time.perf_counter() - start
             self.history.append(metrics)
@@ -146,14 +153,15 @@ class Trainer:
             f"lower lr (now {config.lr}); look at these examples",
         )
         total, lr = torch.zeros((), device=self.device), 0.0
+        # Each phase has its own cosine: the belief is read from a network that has settled.
+        trusted_epochs = config.trusted_epochs
+        alone = epoch < trusted_epochs
+        start, length = (0, trusted_epochs) if alone else (trusted_epochs, config.epochs)
+        length -= start
+        batches = self._trusted_batches(epoch) if alone else self._batches(epoch)
         self.model.train()
-        batches = self.points.batches(
-            self.batch_size, seed=derive(config.seed, TRAIN, epoch), drop_last=True
-        )
-        for step, (images, _, index) in enumerate(batches, epoch * self.steps):
-            lr = config.lr * cosine(
-                step, config.epochs * self.steps, config.warmup_epochs * self.steps
-            )
+        for step, (images, _, index) in enumerate(batches, (epoch - start) * self.steps):
+            lr = config.lr * cosine(step, length * self.steps, config.warmup_epochs * self.steps)
             with autocast(self.device, config.precision):
                 logits = self.model(self.data.augment(images, index, generator))
             loss = self.data.loss(logits, index)
@@ -167,6 +175,60 @@ class Trainer:
             self.on_step()
         watch.look()
         return {"lr": lr, "train_loss": float(total) / self.steps}
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        seed = derive(self.config.seed, TRAIN, epoch)
+        return self.points.batches(self.batch_size, seed=seed, drop_last=True, points=self.pool)
+
+    def _trusted_batches(self, epoch: int) -> Iterator[Batch]:
+        """As many batches as an epoch has, of trusted points only, with their index in points."""
+        batches = self.trusted.sampler(self.batch_size, derive(self.config.seed, TRAIN, epoch))
+        for images, labels, index in islice(batches, self.steps):
+            yield images, labels, index + self.count
+
+    @torch.no_grad()
+    def _begin(self, epoch: int) -> Metrics:
+        """Before the first pass over all points: labels from belief, logits from the class mix."""
+        metrics: Metrics = {}
+        if self.config.learn_labels and self.config.trusted_epochs > 0:
+            posterior = label_posterior(
+                self._belief(epoch), self.data.labels[: self.count], self._trusted_shares()
+            )
+            index = torch.arange(self.count, device=self.device)
+            self.data.set_soft_labels(index, posterior.labels, self.config.smoothing)
+            metrics = {
+                "noise_rate": posterior.noise_rate,
+                "belief_temperature": posterior.temperature,
+            }
+        self._adjust_prior()
+        return metrics
+
+    def _belief(self, epoch: int) -> Tensor:
+        """(N, C) mean log-probabilities of each training point over augmented views."""
+        generator = self._generator(BELIEF, epoch)
+        encoder = self._encoder()
+        parts = []
+        with evaluating(self.model):
+            batches = self.points.batches(EVALUATION_BATCH, seed=None, points=self.count)
+            for images, _, index in batches:
+                views = [images] + [
+                    self.data.augment(images, index, generator)
+                    for _ in range(self.config.belief_views)
+                ]
+                beliefs = [F.log_softmax(self.head(encoder(view)), -1) for view in views]
+                parts.append(torch.stack(beliefs).mean(0))
+        return torch.cat(parts)
+
+    def _trusted_shares(self) -> Tensor:
+        counts = torch.bincount(self.trusted.labels, minlength=self.data.num_classes) + 1.0
+        return counts / counts.sum()
+
+    def _adjust_prior(self) -> None:
+        """Logit adjustment from the mix of classes trained on to the trusted one."""
+        if self.data.logit_adjustment is not None:
+            shares = self.data.class_shares(self.pool).clamp_min(1e-6)
+            shift = (shares / self._trusted_shares()).log()
+            self.data.logit_adjustment.copy_(self.config.prior_adjustment * shift)
 
     def _descend_lambda(self, epoch: int) -> Metrics:
         """The outer loop: hyper steps on the training points, theta held still."""
@@ -305,15 +367,3 @@ class _then:
 
     def __exit__(self, *error: Any) -> None:
         self.context.__exit__(*error)
-
-
-def prior_adjustment(labels: Tensor, num_classes: int, tau: float) -> Tensor | None:
-    """tau * log(share of each class), (C,), or None for tau = 0.
-
-    >>> prior_adjustment(torch.tensor([0, 0, 0, 1]), 2, 1.0).exp()
-    tensor([0.7500, 0.2500])
-    """
-    if tau == 0:
-        return None
-    counts = torch.bincount(labels.cpu(), minlength=num_classes).float().clamp_min(1)
-    return tau * (counts / counts.sum()).log()
