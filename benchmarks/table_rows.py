@@ -1,6 +1,6 @@
 """Does a step of a table cost the same whatever the number of rows?
 
-    python benchmarks/table_rows.py            # all sizes, about a minute, 2 GB
+    python benchmarks/table_rows.py            # all sizes, about 20 seconds, 2 GB
     python benchmarks/table_rows.py --sizes 10000 --sizes 1000000
 
 One step is ``gather`` and ``step`` of a batch of random rows. Every table is touched once before

@@ -75,6 +75,6 @@ class Table(nn.Module):
             gradient = sum_duplicates(index, gradient)
         gradient = gradient.to(self.rows.dtype)
         # index_select and index_copy_ move whole rows; rows[index] fetches number by number, which
-        # in a table beyond the cache costs up to three times as much.
+        # takes longer where every row misses the cache (see benchmarks/table_rows.py).
         rows = self.rows.index_select(0, index)
         self.rows.index_copy_(0, index, rows - lr * self.optimizer.direction(index, gradient))
