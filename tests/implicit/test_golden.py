@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
-
-sys.path.append(str(Path(__file__).resolve().parents[1]))
-
 from shared_files import shared_path
 
 from autodo.implicit import Neumann, head_hypergradient

@@ -331,10 +331,6 @@ def test_a_diverging_solver_is_a_numerical_error_before_any_row_moves():
     assert all(torch.equal(before[name], value) for name, value in data.state_dict().items())
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="step() asks the solver first, which blames alpha for features that are not finite",
-)
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_features_that_are_not_finite_name_their_points_before_any_row_moves(value):
     net, data = make_net(), make_data(augment=None)

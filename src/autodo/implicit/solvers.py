@@ -7,6 +7,7 @@ from the device, so a solver never stalls a GPU; ``Solution.check`` does, when a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -108,7 +109,9 @@ class Neumann:
     def __post_init__(self) -> None:
         if self.steps < 0:
             raise InputError(f"Neumann steps is {self.steps}", "it must be 0 or more", "use 5")
-        if self.alpha != "auto" and not (isinstance(self.alpha, int | float) and self.alpha > 0):
+        if self.alpha != "auto" and not (
+            isinstance(self.alpha, int | float) and 0 < self.alpha < math.inf
+        ):
             raise InputError(
                 f"Neumann alpha is {self.alpha!r}", "it must be positive", 'use 0.01 or "auto"'
             )
@@ -155,7 +158,7 @@ class ConjugateGradient:
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise InputError(f"CG steps is {self.steps}", "it must be 1 or more", "use 10")
-        if self.damping < 0:
+        if not 0 <= self.damping < math.inf:
             raise InputError(f"CG damping is {self.damping}", "it must not be negative", "use 0.01")
 
     def solve(self, matvec: MatVec, v: Tensor) -> Solution:

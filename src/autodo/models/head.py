@@ -27,9 +27,10 @@ def find_head(model: nn.Module, images: Tensor) -> nn.Linear:
     ]
     training = [m for m in model.modules() if m.training]
     model.eval()
+    parameter = next(model.parameters(), None)
     try:
         with torch.no_grad():
-            result = model(images)
+            result = model(images if parameter is None else images.to(parameter.device))
     finally:
         for module in training:
             module.training = True

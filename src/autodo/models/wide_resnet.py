@@ -38,6 +38,7 @@ class Block(nn.Module):
 class WideResNet(nn.Module):
     """WRN-depth-width.
 
+    >>> import torch
     >>> WideResNet(10, 1, channels=3, num_classes=10)(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
     """

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from autodo.errors import NumericalError
+from autodo.errors import InputError, NumericalError
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.implicit.head import HeadHypergradient, head_hypergradient
 from autodo.implicit.solvers import Neumann, Solver
@@ -72,8 +72,9 @@ class HyperOptimizer:
         lr: learning rate of all tables, or of each: {"augment": .., "weight": .., "label": ..}.
         learn: the tables to move, all unless told; the others keep their values.
 
-    Each call of ``step`` takes the encoder: a callable from images to the head's input, or the
-    model itself (any module that contains the head).
+    Each call of ``step`` takes the encoder: the model itself (any module that contains the head),
+    a module or method that gives the head's input, or any callable that does. All but the last
+    are put in eval mode for the step; a plain function must see to that itself.
     """
 
     def __init__(
@@ -90,6 +91,12 @@ class HyperOptimizer:
         self.solver = Neumann() if solver is None else solver
         self.lr = dict(lr) if isinstance(lr, Mapping) else dict.fromkeys(data.tables, lr)
         self.learn = tuple(n for n in data.tables if learn is None or n in learn)
+        if not self.learn and (learn is None or len(learn) > 0):
+            raise InputError(
+                "there is nothing to learn",
+                f"the dataset model has the tables {list(data.tables)}, learn is {learn}",
+                "switch on reweight, relabel or augment",
+            )
 
     def step(
         self,
@@ -113,8 +120,7 @@ class HyperOptimizer:
         """
         images, index = batch
         trusted_images, trusted_labels = trusted
-        module = encoder if isinstance(encoder, nn.Module) else self.head
-        encode = head_input(encoder, self.head) if isinstance(encoder, nn.Module) else encoder
+        module, encode = self._encoder(encoder)
         with evaluating(module):
             with torch.no_grad():
                 trusted_features = encode(trusted_images)
@@ -133,19 +139,31 @@ class HyperOptimizer:
             trusted_loss=gradient.trusted_loss,
             residual=gradient.solution.residual,
             diverged=gradient.solution.diverged,
-            finite=torch.stack([g.isfinite().all() for g in gradients.values()]).all(),
+            finite=torch.stack(
+                [x.isfinite().all() for x in (features.detach(), *gradients.values())]
+            ).all(),
         )
         if check:
-            gradient.solution.check()
+            # A NaN among the features makes the solver diverge too, and is its cause: first.
             if not bool(result.finite):
                 raise NumericalError(
                     f"the hypergradient of the points {preview(index)} is not finite",
-                    "the features or the learned rows of these points are not finite",
+                    "the features or the learned rows of these points, or the trusted batch, "
+                    "are not finite",
                     "look at these examples; lower the learning rates",
                 )
+            gradient.solution.check()
         for name, g in gradients.items():
             self.data.table(name).step(index, g, self.lr[name] * scale)
         return result
+
+    def _encoder(self, encoder: Encoder | nn.Module) -> tuple[nn.Module, Encoder]:
+        """The module to put in eval mode, and the way from images to the head's input."""
+        if isinstance(encoder, nn.Module):
+            whole = any(module is self.head for module in encoder.modules())
+            return encoder, head_input(encoder, self.head) if whole else encoder
+        owner = getattr(encoder, "__self__", None)  # a method such as model.forward_features
+        return owner if isinstance(owner, nn.Module) else self.head, encoder
 
     def _train_features(
         self, encode: Encoder, images: Tensor, index: Tensor, generator: torch.Generator | None

@@ -9,6 +9,7 @@ start goes on bit for bit like one that never stopped.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -268,7 +269,15 @@ class Trainer:
                 diverged.append(result.diverged)
                 self.on_step()
         finite.look()
-        return {"solver_diverged": float(torch.stack(diverged).float().mean())}
+        share = float(torch.stack(diverged).float().mean())
+        if share > 0:
+            solver = self.hyper.solver
+            warnings.warn(
+                f"{solver} diverged in {share:.0%} of the hyper steps of epoch {epoch + 1}: "
+                f"{solver.divergence_cause}. {solver.divergence_cure}.",
+                stacklevel=2,
+            )
+        return {"solver_diverged": share}
 
     @torch.no_grad()
     def _measure(self, epoch: int) -> Metrics:
