@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,11 +20,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from PIL import Image
+from rich.console import Console
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from autodo.cli import app
 from autodo.models import SmallCNN
+from autodo.train import progress
 from autodo.train.run_folder import RunFolder
 
 CLASSES = ("ant", "bee", "cat")
@@ -190,6 +194,20 @@ def test_the_same_image_in_train_and_trusted_is_a_warning_with_the_count(photos:
     (line,) = result.stderr.splitlines()
     assert line.startswith("warning: 3 images of trusted")
     assert "UserWarning" not in result.output
+
+
+def test_bar_epoch_numbers_and_time_left_fit_in_80_columns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)
+    monkeypatch.setattr(progress, "Console", lambda **_: console)
+    numbers = {"train_loss": 0.5, "trusted_loss": 0.25, "trusted_error": 0.04, "test_error": 0.05}
+    with progress.reporting(True, total=120, done=60, title="autodo") as reporter:
+        reporter.epoch({"epoch": 30, **numbers}, 60)
+    bar = r"autodo \S+ +epoch 30/60 \d:\d\d:\d\d < \S+ *\n"
+    below = "  train loss 0.500, trusted loss 0.250, trusted error 4.0%, test error 5.0%"
+    assert re.search(bar + re.escape(below), screen.getvalue())
 
 
 # Bad input

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,6 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 from autodo.train.run_folder import Metrics
 
@@ -53,17 +54,28 @@ def summary(metrics: Metrics) -> str:
     return ", ".join(parts)
 
 
+class _TwoLines(Progress):
+    """The numbers below the bar: on one line they would push it and the time left out of sight."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.note:
+            yield Text(f"  {self.note}", no_wrap=True, overflow="ellipsis")
+
+
 class _Bar:
-    def __init__(self, progress: Progress, total: int, done: int, title: str) -> None:
+    def __init__(self, progress: _TwoLines, total: int, done: int, title: str) -> None:
         self.progress = progress
-        self.task = progress.add_task(title, total=total, completed=done, note="")
+        self.task = progress.add_task(title, total=total, completed=done, epoch="")
 
     def step(self) -> None:
         self.progress.advance(self.task)
 
     def epoch(self, metrics: Metrics, epochs: int) -> None:
-        note = f"epoch {metrics['epoch']}/{epochs}: {summary(metrics)}"
-        self.progress.update(self.task, note=note)
+        self.progress.note = summary(metrics)
+        self.progress.update(self.task, epoch=f"epoch {metrics['epoch']}/{epochs}")
 
 
 class _Lines:
@@ -98,13 +110,12 @@ def reporting(
         columns = (
             TextColumn("{task.description}"),
             BarColumn(bar_width=20),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[epoch]}"),
             TimeElapsedColumn(),
             TextColumn("<"),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
         )
-        with Progress(*columns, console=console, transient=True) as progress:
+        with _TwoLines(*columns, console=console, transient=True) as progress:
             yield _Bar(progress, total, done, title)
 
 
