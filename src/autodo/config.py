@@ -88,11 +88,11 @@ class Config:
     all points."""
     lambda_optimizer: str = "table"
     """"table": one running scale per table; "rmsprop": the paper's, one per coordinate."""
-    augment_lr: float = 0.05
+    augment_lr: float = 0.02
     """Rate of A."""
-    weight_lr: float = 0.1
+    weight_lr: float = 0.02
     """Rate of W."""
-    label_lr: float = 0.3
+    label_lr: float = 0.05
     """Rate of S."""
     lambda_schedule: bool = True
     """The rates of lambda follow the schedule of the learning rate, counted from E."""

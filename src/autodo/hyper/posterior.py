@@ -1,14 +1,13 @@
 """What a label probably is, given what a network believes that has never seen it.
 
-A network that has learned from trusted points alone believes b_i(c) of training point i.
-True classes are drawn with shares pi, and a given label is the true class with probability
-1 - eps, else any of the C classes. Then
+A network that has learned from trusted points alone believes b_i(c) of training point i. True
+classes are drawn with shares pi, and class c is labelled y with probability T[c, y]. Then
 
-    P(true = c | belief, given = y)  ~  b_i(c)^(1/tau) pi_c / pi0_c [(1 - eps) 1(c = y) + eps / C]
+    P(true = c | belief, given = y)  ~  b_i(c)^(1/tau) pi_c / pi0_c T[c, y]
 
-with pi0 the trusted shares. eps and pi come from expectation maximisation, the belief's
-temperature tau from the likelihood of the given labels: a belief that is worth little is
-flattened until the given labels outvote it.
+with pi0 the trusted shares. pi and T come from expectation maximisation, T shrunk towards
+uniform noise of rate eps, the belief's temperature tau from the likelihood of the given
+labels: a belief that is worth little is flattened until the given labels outvote it.
 """
 
 from __future__ import annotations
@@ -19,7 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-TEMPERATURES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
+TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
+SHRINKAGE = 50.0
+"""Points per class that the uniform-noise model counts as in the estimate of T."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +30,7 @@ class LabelPosterior:
     labels: Tensor
     """q: (N, C)."""
     noise_rate: float
-    """eps: the share of points whose label was drawn at random."""
+    """eps: the share of points whose label was drawn at random, were the noise uniform."""
     temperature: float
     """tau of the belief."""
     class_shares: Tensor
@@ -66,21 +67,28 @@ def label_posterior(
 def _fit(
     log_belief: Tensor, labels: Tensor, trusted_shares: Tensor, tau: float, iterations: int
 ) -> LabelPosterior:
-    """EM over (eps, pi) at one temperature."""
+    """EM over (T, pi) at one temperature."""
     count, classes = log_belief.shape
     given = F.one_hot(labels, classes).to(log_belief.dtype)
+    identity = torch.eye(classes, dtype=log_belief.dtype, device=log_belief.device)
     noise = log_belief.new_tensor(0.1)
+    transition = (1 - noise) * identity + noise / classes
     shares = trusted_shares
     q = log_belief.exp()
     likelihood = log_belief.new_tensor(-torch.inf)
     for _ in range(iterations):
         prior = log_belief + (shares / trusted_shares).log()
-        joint = prior + ((1 - noise) * given + noise / classes).log()
+        joint = prior + transition.log().T[labels]
         likelihood = (joint.logsumexp(-1) - prior.logsumexp(-1)).mean()
         q = joint.softmax(-1)
         # One pseudo-count on either side keeps eps and pi inside (0, 1).
-        disagreement = count - (q * given).sum()
+        confusion = q.T @ given
+        disagreement = count - confusion.trace()
         noise = ((disagreement + 1) / (count + 2) * classes / (classes - 1)).clamp(max=1)
+        uniform = (1 - noise) * identity + noise / classes
+        transition = (confusion + SHRINKAGE * uniform) / (
+            confusion.sum(1, keepdim=True) + SHRINKAGE
+        )
         shares = (q.sum(0) + 1) / (count + classes)
     return LabelPosterior(
         labels=q,
