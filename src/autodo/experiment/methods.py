@@ -1,7 +1,7 @@
 """What a user could do with a messy and a trusted set: the alternatives, and AutoDO.
 
-All methods share the network, its initial weights, the schedule and the initial
-augmentation; they differ in which points they train on and in what is learned of them.
+All methods share the network, its initial weights, the number of steps, the schedule and the
+initial augmentation; they differ in which points they train on and in what is learned of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autodo.config import Config
 from autodo.data import Examples
 from autodo.data.pixels import to_unit
 from autodo.experiment.task import Task, rare_half
-from autodo.fit import fit
+from autodo.fitting import fit
 from autodo.models.head import find_head
 from autodo.result import Result
 from autodo.train.hyper_optimizer import evaluating
@@ -53,7 +53,15 @@ def plain(task: Task, config: Config) -> tuple[Examples, Config]:
 
 
 def trusted_alone(task: Task, config: Config) -> tuple[Examples, Config]:
-    return task.trusted, config
+    """More passes over the few points, so that it takes as many steps as the others."""
+    trusted, points = len(task.trusted), len(task.train) + len(task.trusted)
+    steps = points // min(config.batch_size, points)
+    factor = steps / (trusted // min(config.batch_size, trusted))
+    return task.trusted, dataclasses.replace(
+        config,
+        epochs=round(config.epochs * factor),
+        warmup_epochs=round(config.warmup_epochs * factor),
+    )
 
 
 def train_and_trusted(task: Task, config: Config) -> tuple[Examples, Config]:
