@@ -1,6 +1,6 @@
 """The demo's comparison over seeds: means, deviations and paired differences.
 
-    python benchmarks/digits.py                  # noise 0.2 and 0.4, 8 seeds, all methods
+    python benchmarks/digits.py                  # noise 0, 0.2 and 0.4, 8 seeds, all methods
     python benchmarks/digits.py --set label_lr=0.1 --only AutoDO
 
 One network, one budget and one configuration for every noise level. Writes every run's
@@ -73,7 +73,7 @@ def table(noise: float, scores: dict[str, list[Score]]) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--noise", type=float, nargs="+", default=[0.2, 0.4])
+    parser.add_argument("--noise", type=float, nargs="+", default=[0.0, 0.2, 0.4])
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--trusted", type=int, default=200)
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))

@@ -92,7 +92,7 @@ class Config:
     """Rate of A."""
     weight_lr: float = 0.02
     """Rate of W."""
-    label_lr: float = 0.05
+    label_lr: float = 0.02
     """Rate of S."""
     lambda_schedule: bool = True
     """The rates of lambda follow the schedule of the learning rate, counted from E."""

@@ -1,0 +1,111 @@
+"""The label posterior on data drawn from its own model, where the truth is known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from autodo.hyper.posterior import label_posterior
+
+CLASSES, POINTS = 5, 4000
+UNIFORM = torch.full((CLASSES,), 1 / CLASSES)
+
+
+def sample(
+    transition: Tensor, shares: Tensor = UNIFORM, sharpness: float = 4.0, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """True classes, calibrated log-beliefs under a uniform prior, given labels."""
+    generator = torch.Generator().manual_seed(seed)
+    true = torch.multinomial(shares, POINTS, replacement=True, generator=generator)
+    # Evidence for each class: normal around `sharpness` for the true one and 0 for the others, with
+    # the variance that makes softmax of it the exact posterior under a uniform prior.
+    noise = torch.randn(POINTS, CLASSES, generator=generator) * sharpness**0.5
+    evidence = noise + sharpness * torch.nn.functional.one_hot(true, CLASSES)
+    given = torch.multinomial(transition[true], 1, generator=generator)[:, 0]
+    return true, evidence.log_softmax(-1), given
+
+
+def uniform_noise(rate: float) -> Tensor:
+    return (1 - rate) * torch.eye(CLASSES) + rate / CLASSES
+
+
+def pair_noise(rate: float) -> Tensor:
+    return (1 - rate) * torch.eye(CLASSES) + rate * torch.eye(CLASSES).roll(1, 1)
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5])
+def test_it_finds_the_noise_rate(rate: float) -> None:
+    _, belief, given = sample(uniform_noise(rate))
+    assert label_posterior(belief, given, UNIFORM).noise_rate == pytest.approx(rate, abs=0.03)
+
+
+def test_it_finds_the_class_shares_of_a_skewed_set() -> None:
+    shares = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01])
+    _, belief, given = sample(uniform_noise(0.2), shares)
+    found = label_posterior(belief, given, UNIFORM).class_shares
+    torch.testing.assert_close(found, shares, atol=0.015, rtol=0)
+
+
+@pytest.mark.parametrize("make", [uniform_noise, pair_noise])
+def test_its_labels_beat_both_the_given_ones_and_the_belief(make) -> None:  # type: ignore[no-untyped-def]
+    true, belief, given = sample(make(0.3))
+    labels = label_posterior(belief, given, UNIFORM).labels.argmax(-1)
+    right = (labels == true).float().mean()
+    assert right > (given == true).float().mean() + 0.05
+    assert right > (belief.argmax(-1) == true).float().mean() + 0.01
+
+
+def test_a_class_confusion_is_learned_beyond_uniform_noise() -> None:
+    """Where class 0 is labelled 1 half the time, a given 1 is doubted and a given 0 is not."""
+    transition = torch.eye(CLASSES)
+    transition[0, :2] = 0.5
+    true, belief, given = sample(transition, sharpness=2.0)
+    q = label_posterior(belief, given, UNIFORM).labels
+    score = q.gather(-1, given[:, None])[:, 0]
+    assert score[given == 0].mean() > 0.95  # 0.961 was measured
+    assert score[(given == 1) & (true == 0)].mean() < score[(given == 1) & (true == 1)].mean() - 0.2
+
+
+def test_clean_labels_are_left_alone() -> None:
+    _, belief, given = sample(uniform_noise(0.0), sharpness=2.0)
+    posterior = label_posterior(belief, given, UNIFORM)
+    assert (posterior.labels.argmax(-1) != given).float().mean() < 0.01
+    assert posterior.noise_rate < 0.02
+
+
+def test_the_given_labels_stand_where_the_belief_knows_nothing() -> None:
+    generator = torch.Generator().manual_seed(1)
+    given = torch.randint(CLASSES, (POINTS,), generator=generator)
+    nonsense = (3 * torch.randn(POINTS, CLASSES, generator=generator)).log_softmax(-1)
+    posterior = label_posterior(nonsense, given, UNIFORM)
+    assert posterior.temperature == math.inf
+    assert torch.equal(posterior.labels.argmax(-1), given)
+
+
+def test_a_weak_belief_is_used_under_heavy_noise() -> None:
+    true, belief, given = sample(uniform_noise(0.8), sharpness=2.0)
+    labels = label_posterior(belief, given, UNIFORM).labels.argmax(-1)
+    assert (labels == true).float().mean() > (belief.argmax(-1) == true).float().mean()
+
+
+def test_an_overconfident_belief_is_given_its_temperature_back() -> None:
+    _, belief, given = sample(uniform_noise(0.3))
+    posterior = label_posterior((belief * 4).log_softmax(-1), given, UNIFORM)
+    assert 2.8 <= posterior.temperature <= 5.6
+
+
+def test_rows_are_distributions_and_the_result_is_the_same_twice() -> None:
+    _, belief, given = sample(uniform_noise(0.2))
+    one, two = (label_posterior(belief, given, UNIFORM) for _ in range(2))
+    torch.testing.assert_close(one.labels.sum(-1), torch.ones(POINTS))
+    assert torch.equal(one.labels, two.labels)
+
+
+def test_infinite_certainty_and_absent_classes_stay_finite() -> None:
+    belief = torch.full((4, 3), -200.0)
+    belief[:, 0] = 0.0
+    posterior = label_posterior(belief, torch.tensor([0, 0, 1, 0]), torch.ones(3) / 3)
+    assert posterior.labels.isfinite().all()
