@@ -8,15 +8,11 @@ cause and cure with exit code 2; a traceback always means a bug in autodo.
 from __future__ import annotations
 
 import errno
-import importlib
-import inspect
-import os
 import shlex
 import shutil
 import sys
 import textwrap
 import tomllib
-import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +28,7 @@ if TYPE_CHECKING:
 
     from autodo.config import Config
     from autodo.data.examples import Examples
+    from autodo.models.registry import Builder
     from autodo.result import Result
 
 app = typer.Typer(
@@ -121,7 +118,8 @@ def fit(
     model: Annotated[
         str,
         typer.Option(
-            help="small_cnn, or your own as module:function, called with (channels, num_classes).",
+            help="small_cnn, wrn-16-4 (any depth and width), resnet18, timm:NAME, or your own as "
+            "module:function, called with (channels, num_classes).",
             metavar="NAME",
         ),
     ] = "small_cnn",
@@ -162,6 +160,7 @@ def fit(
     }
     with _told(_Continue(out)):
         import autodo
+        from autodo.models.registry import find
         from autodo.train.devices import choose_device
         from autodo.train.run_folder import RunFolder
 
@@ -176,7 +175,7 @@ def fit(
         choose_device(chosen.device)
         if not resume:
             RunFolder.check(out, chosen, {}, overwrite=overwrite)
-        make = _model_function(model)
+        builder = find(model)
         sets = _read(
             {"train": train, "trusted": trusted} | ({} if test is None else {"test": test}),
             image_size=image_size,
@@ -184,7 +183,7 @@ def fit(
             show=not quiet,
         )
         result = autodo.fit(
-            make(sets["train"], chosen.seed),
+            _network(builder, sets["train"], chosen.seed),
             sets["train"],
             sets["trusted"],
             test=sets.get("test"),
@@ -259,85 +258,24 @@ def _read(
     return sets
 
 
-class _model_function:
-    """From the training set and a seed to a network; what ``--model`` names is found at once."""
-
-    def __init__(self, spec: str) -> None:
-        self.spec, self.function = spec, None if spec == "small_cnn" else _imported(spec)
-
-    def __call__(self, train: Examples, seed: int) -> nn.Module:
-        import torch
-
-        from autodo.models import SmallCNN
-
-        torch.manual_seed(seed)
-        channels, height, _ = train.image_shape
-        if self.function is None:
-            mean, std = _pixel_statistics(train)
-            return SmallCNN(channels, train.num_classes, mean=mean, std=std)
-        try:
-            size = {"image_size": height} if _accepts(self.function, "image_size") else {}
-            model: nn.Module = self.function(channels, train.num_classes, **size)
-        except Exception as error:  # the user's code may raise anything; it is named, not ours
-            cure = f"mend it; it was called with ({channels}, {train.num_classes})"
-            raise _model_error(self.spec, "failed", error, cure) from error
-        return model
-
-
-def _imported(spec: str) -> Any:
-    module, colon, name = spec.partition(":")
-    if not (module and colon and name):
-        raise InputError(
-            f"--model {spec} names no network",
-            "it is small_cnn, or module:function for your own",
-            "write for instance --model mynet:build, with build(channels, num_classes) in mynet.py",
-        )
-    sys.path.insert(0, os.getcwd())  # the console script's path lacks the working folder
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except Exception as error:  # importing runs the user's code
-        cure = "run autodo from the folder that holds the module, and check the spelling"
-        raise _model_error(spec, "cannot be imported", error, cure) from error
-    if not callable(function):
-        raise InputError(
-            f"--model {spec} is a {type(function).__name__}",
-            "it must be called with (channels, num_classes) to build the network",
-            "name a function or a class",
-        )
-    return function
-
-
-def _model_error(spec: str, what: str, error: Exception, cure: str) -> InputError:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    own = Path(frame.filename).is_relative_to(Path.cwd())
-    place = f" ({frame.filename}, line {frame.lineno})" if own else ""
-    return InputError(f"--model {spec} {what}", f"{type(error).__name__}: {error}{place}", cure)
-
-
-def _accepts(function: Any, name: str) -> bool:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # some built-in functions have no signature
-        return False
-    return any(p.name == name or p.kind is p.VAR_KEYWORD for p in parameters)
-
-
-def _pixel_statistics(train: Examples) -> tuple[list[float], list[float]]:
-    """Mean and deviation per channel in [0, 1], in parts so that memory stays small."""
+def _network(builder: Builder, train: Examples, seed: int) -> nn.Module:
     import torch
 
-    from autodo.data.pixels import to_unit
+    from autodo.models import pixel_statistics
+    from autodo.models.registry import Shape
 
-    total, squares = (torch.zeros(train.image_shape[0], dtype=torch.float64) for _ in range(2))
-    for part in train.images.split(1024):
-        pixels = to_unit(part).double()
-        total += pixels.sum((0, 2, 3))
-        squares += pixels.square().sum((0, 2, 3))
-    count = train.images[:, 0].numel()
-    mean = total / count
-    # A channel that never changes has no deviation to divide by.
-    std = (squares / count - mean.square()).clamp_min(1e-4).sqrt()
-    return mean.tolist(), std.tolist()
+    torch.manual_seed(seed)
+    channels, height, _ = train.image_shape
+    mean, std = pixel_statistics(train.images)
+    return builder(
+        Shape(
+            channels=channels,
+            num_classes=train.num_classes,
+            image_size=height,
+            mean=mean,
+            std=std,
+        )
+    )
 
 
 def _summarise(result: Result) -> None:

@@ -9,23 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor, nn
 
-
-class Normalize(nn.Module):
-    """(x - mean) / std per channel, kept with the weights."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1))
-        self.register_buffer("std", torch.tensor(std).view(1, -1, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.std
+from autodo.models.normalize import Normalize
 
 
 def _block(inputs: int, outputs: int) -> list[nn.Module]:
@@ -39,6 +25,7 @@ def _block(inputs: int, outputs: int) -> list[nn.Module]:
 class SmallCNN(nn.Module):
     """Images (B, C, H, W) of at least 8 x 8 to logits (B, num_classes).
 
+    >>> import torch
     >>> SmallCNN(1, 10)(torch.zeros(2, 1, 8, 8)).shape
     torch.Size([2, 10])
     """
@@ -53,7 +40,7 @@ class SmallCNN(nn.Module):
         std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        self.normalize = Normalize(mean or [0.0] * channels, std or [1.0] * channels)
+        self.normalize = Normalize.of(channels, mean, std)
         self.features = nn.Sequential(
             *_block(channels, width),
             *_block(width, width),

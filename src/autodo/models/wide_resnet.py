@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autodo.errors import InputError
-from autodo.models.small_cnn import Normalize
+from autodo.models.normalize import Normalize
 
 
 class Block(nn.Module):
@@ -54,12 +54,9 @@ class WideResNet(nn.Module):
         std: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        if depth < 10 or (depth - 4) % 6:
-            raise InputError(
-                f"WRN depth is {depth}", "it must be 6n + 4", "use 10, 16, 22, 28 or 40"
-            )
+        self.check(depth, width)
         blocks = (depth - 4) // 6
-        self.normalize = Normalize(mean or [0.0] * channels, std or [1.0] * channels)
+        self.normalize = Normalize.of(channels, mean, std)
         self.stem = nn.Conv2d(channels, 16, 3, padding=1)
         stages: list[nn.Module] = []
         inputs = 16
@@ -76,6 +73,16 @@ class WideResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
                 if module.bias is not None:
                     nn.init.zeros_(module.bias)
+
+    @staticmethod
+    def check(depth: int, width: int) -> None:
+        """Raise unless there is a WRN of this depth and width."""
+        if depth < 10 or (depth - 4) % 6:
+            raise InputError(
+                f"WRN depth is {depth}", "it must be 6n + 4", "use 10, 16, 22, 28 or 40"
+            )
+        if width < 1:
+            raise InputError(f"WRN width is {width}", "it must be 1 or more", "use 1, 4 or 10")
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stages(self.stem(self.normalize(x)))
