@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
+from PIL import Image
 from rich.console import Console
 from rich.table import Table
 
 from autodo.config import Config
 from autodo.experiment.methods import BASELINES, Score, run_autodo, run_baseline
-from autodo.experiment.pictures import picture, terminal_gallery
+from autodo.experiment.pictures import bars, gallery, sheet, terminal_gallery
 from autodo.experiment.task import Task, digits_task
 from autodo.models import SmallCNN
 from autodo.result import Result
@@ -23,6 +25,8 @@ from autodo.train.files import write_with
 
 SHOWN = 10
 """Wrong labels that are drawn."""
+PICTURE = 760
+"""Width of what demo.png shows, in pixels."""
 
 
 def digits_model(seed: int) -> SmallCNN:
@@ -66,14 +70,14 @@ def run(
     scores, result = run_methods(task, config, out=out, progress=progress)
     console.print(_table(scores))
     console.print(verdict(scores), highlight=False)
-    _show_labels(console, task, result, out)
+    _show_labels(console, task, scores, result, out)
     assert result.path is not None
     console.print("\n[bold]The results[/bold]", highlight=False)
     for name, about in {
         "points.parquet": "one row per training image: given and suggested label, score, weight",
         "model.safetensors": "the network",
         "metrics.jsonl": "every epoch's numbers (tensorboard/ shows them as curves)",
-        "wrong_labels.png": "the picture of the labels above",
+        "demo.png": "the table and the labels above as a picture",
         "config.toml": "how it was made",
     }.items():
         console.print(
@@ -121,11 +125,28 @@ def verdict(scores: dict[str, Score]) -> str:
     )
 
 
-def _show_labels(console: Console, task: Task, result: Result, out: Path) -> None:
+def _show_labels(
+    console: Console, task: Task, scores: dict[str, Score], result: Result, out: Path
+) -> None:
+    parts = [
+        (
+            "Test error on clean digits",
+            bars({n: s.test_error for n, s in scores.items()}, width=PICTURE, strong="AutoDO"),
+        )
+    ]
     rows = result.label_issues.slice(0, SHOWN).to_pylist()
-    if not rows:
+    if rows:
+        parts.append(_found(console, task, result, rows))
+    else:
         console.print("\nNo label looks wrong.")
-        return
+    picture = sheet(parts)
+    write_with(out / "demo.png", lambda file: picture.save(file, format="PNG"))
+
+
+def _found(
+    console: Console, task: Task, result: Result, rows: list[dict[str, Any]]
+) -> tuple[str, Image.Image]:
+    """Draws the labels in the terminal; returns them as a titled picture."""
     images = [task.train.images[row["index"]][0] for row in rows]
     captions = [f"{row['given_label']} -> {row['suggested_label']}" for row in rows]
     true = sum(row["suggested_label"] == int(task.true_labels[row["index"]]) for row in rows)
@@ -135,5 +156,7 @@ def _show_labels(console: Console, task: Task, result: Result, out: Path) -> Non
         highlight=False,
     )
     console.print(terminal_gallery(console, images, captions))
-    sheet = picture(images, captions)
-    write_with(out / "wrong_labels.png", lambda file: sheet.save(file, format="PNG"))
+    title = (
+        f"The surest of {result.label_issues.num_rows} wrong labels it found, given -> suggested"
+    )
+    return title, gallery(images, captions, width=PICTURE)

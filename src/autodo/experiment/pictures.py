@@ -1,8 +1,8 @@
-"""Small grey images for people: in the terminal, and as one PNG."""
+"""What a run found, drawn for people: in the terminal, and as one PNG."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from PIL import Image, ImageDraw
@@ -61,19 +61,52 @@ def terminal_gallery(
     return Group(*lines)
 
 
-def picture(
-    images: Sequence[Tensor], captions: Sequence[str], *, per_row: int = 5, size: int = 128
-) -> Image.Image:
-    """One image with all of them enlarged, captions beneath."""
-    strip = 22
+def bars(values: Mapping[str, float], *, width: int, strong: str) -> Image.Image:
+    """Horizontal bars of fractions, written in percent; the bar ``strong`` in colour."""
+    row, left = 34, 270
+    sheet = Image.new("RGB", (width, row * len(values)), "white")
+    draw = ImageDraw.Draw(sheet)
+    longest = max(max(values.values()), 1e-9)
+    for k, (name, value) in enumerate(values.items()):
+        y = row * k
+        middle = y + row / 2
+        draw.text((left - 12, middle), name, fill="black", font_size=16, anchor="rm")
+        length = value / longest * (width - left - 70)
+        colour = "#0b6e4f" if name == strong else "#9aa5b1"
+        draw.rectangle((left, y + 6, left + max(length, 1), y + row - 6), fill=colour)
+        draw.text(
+            (left + length + 8, middle), f"{value:.1%}", fill="black", font_size=16, anchor="lm"
+        )
+    return sheet
+
+
+def gallery(images: Sequence[Tensor], captions: Sequence[str], *, width: int) -> Image.Image:
+    """Grey images (H, W) enlarged, dark on light, five in a row, captions beneath."""
+    per_row, gap, strip = 5, 12, 26
+    size = (width - gap * (per_row - 1)) // per_row
     rows = -(-len(images) // per_row)
-    sheet = Image.new("L", (per_row * (size + 12) + 12, rows * (size + strip + 12) + 12), 255)
+    sheet = Image.new("RGB", (width, rows * (size + strip + gap)), "white")
     draw = ImageDraw.Draw(sheet)
     for k, (image, caption) in enumerate(zip(images, captions, strict=True)):
-        x = 12 + (k % per_row) * (size + 12)
-        y = 12 + (k // per_row) * (size + strip + 12)
+        x, y = (k % per_row) * (size + gap), (k // per_row) * (size + strip + gap)
         pixels = (image * 255).round().clamp(0, 255).to(torch.uint8).numpy()
         tile = Image.fromarray(255 - pixels).resize((size, size), Image.Resampling.NEAREST)
         sheet.paste(tile, (x, y))
-        draw.text((x, y + size + 4), caption, fill=0, font_size=13)
+        draw.rectangle((x, y, x + size - 1, y + size - 1), outline="#9aa5b1")
+        draw.text((x + size / 2, y + size + 5), caption, fill="black", font_size=16, anchor="mt")
     return sheet
+
+
+def sheet(parts: Sequence[tuple[str, Image.Image]], *, margin: int = 24) -> Image.Image:
+    """Pictures one beneath the other, each under its title."""
+    title = 36
+    width = max(part.width for _, part in parts) + 2 * margin
+    height = margin + sum(title + part.height + margin for _, part in parts)
+    whole = Image.new("RGB", (width, height), "white")
+    draw = ImageDraw.Draw(whole)
+    y = margin
+    for text, part in parts:
+        draw.text((margin, y), text, fill="black", font_size=20)
+        whole.paste(part, (margin, y + title))
+        y += title + part.height + margin
+    return whole

@@ -1,0 +1,185 @@
+"""The loop on real digits: what each phase does, and that the whole learns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from autodo.config import Config
+from autodo.data.pixels import to_unit
+from autodo.experiment.demo import digits_model
+from autodo.experiment.methods import run_autodo, run_baseline
+from autodo.experiment.task import Task, digits_task
+from autodo.train.loop import Trainer
+from autodo.train.points import points_table
+
+QUICK = Config(
+    epochs=4, warmup_epochs=1, batch_size=64, hyper_batch_size=64, belief_views=1, device="cpu"
+)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return digits_task(noise=0.4)
+
+
+def trainer(task: Task, config: Config, model: nn.Module | None = None) -> Trainer:
+    model = digits_model(0) if model is None else model
+    return Trainer(model, model.fc, task.train, task.trusted, config)  # type: ignore[arg-type]
+
+
+def rows(run: Trainer) -> dict[str, torch.Tensor]:
+    return {name: run.data.table(name).rows.clone() for name in run.data.tables}
+
+
+def changed(before: dict[str, torch.Tensor], run: Trainer) -> set[str]:
+    return {name for name, was in before.items() if not torch.equal(was, run.data.table(name).rows)}
+
+
+def test_the_first_phase_sees_trusted_points_only(task: Task) -> None:
+    """Other labels in train cannot matter before the first pass over train."""
+    weights = []
+    for labels in (task.train.labels, task.train.labels.flip(0)):
+        other = dataclasses.replace(task, train=task.train.with_labels(labels))
+        run = trainer(other, QUICK)
+        epochs = run.epochs()
+        next(epochs), next(epochs)
+        weights.append(run.head.weight.detach().clone())
+    assert torch.equal(*weights)
+
+
+def test_phases_come_in_order(task: Task) -> None:
+    """Two epochs on trusted, then labels from belief, then lambda from E on."""
+    run = trainer(task, dataclasses.replace(QUICK, epochs=6, start_epoch=4))
+    start = rows(run)
+    epochs = run.epochs()
+    for _ in range(3):
+        assert changed(start, run) == set()
+        metrics = next(epochs)
+        assert "noise_rate" not in metrics
+    metrics = next(epochs)
+    assert metrics["noise_rate"] > 0
+    assert changed(start, run) == {"label"}
+    believed = rows(run)
+    next(epochs)
+    assert changed(believed, run) == {"augment", "weight", "label"}
+
+
+def test_each_phase_has_its_own_cosine(task: Task) -> None:
+    history = list(trainer(task, dataclasses.replace(QUICK, epochs=8)).epochs())
+    rates = [metrics["lr"] for metrics in history]
+    assert rates[3] == pytest.approx(0.001 * QUICK.lr)
+    assert rates[7] == pytest.approx(0.001 * QUICK.lr)
+    assert max(rates[4:]) > 0.5 * QUICK.lr
+
+
+def test_the_papers_way_has_one_phase_and_lambda_from_e_on(task: Task) -> None:
+    config = Config.paper(epochs=3, start_epoch=2, warmup_epochs=1, device="cpu")
+    run = trainer(task, config)
+    start = rows(run)
+    epochs = run.epochs()
+    next(epochs), next(epochs)
+    assert changed(start, run) == set()
+    next(epochs)
+    assert changed(start, run) == {"augment", "weight", "label"}
+    assert run.pool == len(task.train)
+    assert run.data.logit_adjustment is None
+
+
+def test_only_what_is_asked_for_is_learned(task: Task) -> None:
+    config = dataclasses.replace(
+        QUICK, trusted_first=0.0, start_epoch=0, epochs=1, learn_augment=False, learn_weights=False
+    )
+    run = trainer(task, config)
+    start = rows(run)
+    next(run.epochs())
+    assert set(start) == {"augment", "label"}
+    assert changed(start, run) == {"label"}
+
+
+def test_trusted_rows_are_never_moved(task: Task) -> None:
+    run = trainer(task, QUICK)
+    start = {name: r[len(task.train) :] for name, r in rows(run).items()}
+    list(run.epochs())
+    for name, was in start.items():
+        assert torch.equal(run.data.table(name).rows[len(task.train) :], was)
+
+
+def test_a_hyper_step_every_third_batch(task: Task) -> None:
+    steps = 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    config = dataclasses.replace(QUICK, epochs=1, trusted_first=0.0, start_epoch=0, hyper_every=3)
+    run = trainer(task, config)
+    run.on_step = count
+    next(run.epochs())
+    batches = len(task.train) // 64
+    assert run.hyper_steps == -(-batches // 3)
+    assert steps == run.steps + run.hyper_steps == run.total_steps == run.done_steps
+
+
+def test_logits_are_adjusted_to_the_mix_that_is_trained_on(task: Task) -> None:
+    """log(share in training / share in trusted), from soft labels, weights and the trusted rows."""
+    run = trainer(task, dataclasses.replace(QUICK, epochs=1, trusted_first=0.0, start_epoch=9))
+    next(run.epochs())
+    trained = torch.cat([task.train.labels, task.trusted.labels]).bincount(minlength=10).float()
+    trained = 0.9 * trained / trained.sum() + 0.1 / 10
+    trusted = task.trusted.labels.bincount(minlength=10) + 1.0
+    expected = (trained / (trusted / trusted.sum())).log()
+    assert run.data.logit_adjustment is not None
+    torch.testing.assert_close(run.data.logit_adjustment, expected, atol=1e-4, rtol=0)
+
+
+def test_density_matching_numbers_are_those_of_autograd(task: Task) -> None:
+    """Section 2.3: gradients of the trusted and the training loss at the head, by autograd."""
+    config = dataclasses.replace(
+        QUICK, epochs=2, trusted_first=0.0, start_epoch=1, augment="none", prior_adjustment=0.0
+    )
+    run = trainer(task, config)
+    metrics = list(run.epochs())[-1]
+    model, weight = run.model.eval(), run.head.weight
+    index = torch.arange(len(task.train))  # fewer than DENSITY_POINTS, so all of them
+    trusted = F.cross_entropy(model(to_unit(task.trusted.images)), task.trusted.labels)
+    training = run.data.loss(model(to_unit(task.train.images)), index)
+    (v,) = torch.autograd.grad(trusted, weight)
+    (g,) = torch.autograd.grad(training, weight)
+    assert metrics["trusted_gradient_norm2"] == pytest.approx(float(v.square().sum()), rel=1e-4)
+    assert metrics["train_gradient_norm2"] == pytest.approx(float(g.square().sum()), rel=1e-4)
+    inner = metrics["gradient_inner_product"]
+    scale = (metrics["trusted_gradient_norm2"] * metrics["train_gradient_norm2"]) ** 0.5
+    assert inner == pytest.approx(float((v * g).sum()), abs=1e-4 * scale)
+
+
+def test_points_say_what_the_tables_hold(task: Task) -> None:
+    run = trainer(task, QUICK)
+    list(run.epochs())
+    table = points_table(run.data, run.count, task.train.ids, task.train.class_names)
+    assert table.num_rows == len(task.train)
+    q = run.data.table("label").rows[: run.count].softmax(-1)
+    given = task.train.labels
+    score = torch.tensor(table["label_score"].to_pylist())
+    torch.testing.assert_close(score, q[torch.arange(run.count), given])
+    issue = torch.tensor(table["is_label_issue"].to_pylist())
+    assert torch.equal(issue, q.argmax(-1) != given)
+    assert torch.equal(torch.tensor(table["suggested_label"].to_pylist()), q.argmax(-1))
+    assert table["id"].to_pylist() == list(task.train.ids)
+    for name in ("rotation_probability", "shear_x_magnitude"):
+        assert name in table.column_names, table.column_names
+
+
+def test_autodo_learns_on_digits_with_wrong_labels_and_rare_classes(task: Task) -> None:
+    """Half of the demo's epochs. Measured over seeds 0 to 3, AutoDO: see the margins below."""
+    config = Config(epochs=30, device="cpu")
+    ours, _ = run_autodo(task, config, lambda: digits_model(0))
+    theirs = run_baseline("train + trusted", task, config, lambda: digits_model(0))
+    assert ours.test_error < 0.035
+    assert ours.test_error < 0.6 * theirs.test_error
+    assert (ours.auc or 0) > 0.99
+    assert (ours.corrected or 0) > 0.96
