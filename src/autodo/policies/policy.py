@@ -1,0 +1,79 @@
+"""What a policy is: fixed rules by which images are augmented, drawn anew for every batch.
+
+All random numbers come from one generator in one call per batch, on the host, and the decisions
+they lead to are made there: a seed gives the same images on every device, and no device is waited
+for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Generator, Tensor
+
+from autodo.policies.operations import Steps, apply
+
+
+@runtime_checkable
+class Policy(Protocol):
+    """Augments a batch. ``repr`` is the text from which ``policies.get`` makes it again."""
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        """Augment ``images``, floating-point (B, C, H, W) in [0, 1], C = 1 or 3."""
+        ...
+
+
+class StepPolicy(ABC):
+    """A policy that puts every image through a few operations, one after the other."""
+
+    @abstractmethod
+    def draw(self, count: int, size: tuple[int, int], generator: Generator) -> Steps:
+        """What ``count`` images of ``size`` (H, W) go through."""
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        """``images`` (B, C, H, W) in [0, 1] after the drawn operations, as levels k/255."""
+        height, width = images.shape[-2:]
+        return apply(images, self.draw(len(images), (height, width), generator))
+
+
+@dataclass(frozen=True, repr=False)
+class Chain:
+    """Policies one after the other; without any, the images stay as they are.
+
+    >>> Chain()
+    none
+    """
+
+    policies: tuple[Policy, ...] = ()
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        """``images`` after every policy in turn."""
+        for policy in self.policies:
+            images = policy(images, generator)
+        return images
+
+    def __repr__(self) -> str:
+        return "+".join(map(repr, self.policies)) or "none"
+
+
+def uniform(generator: Generator, *shape: int) -> Tensor:
+    """Numbers in [0, 1) on the host, float64; a generator of the host is never waited for."""
+    numbers = torch.rand(shape, generator=generator, device=generator.device)
+    return numbers.cpu().double()
+
+
+def choose(uniform: Tensor, count: int) -> Tensor:
+    """Uniform numbers as integers 0 .. ``count`` - 1, equally likely.
+
+    >>> choose(torch.tensor([0.0, 0.49, 0.5, 0.99]), 2)
+    tensor([0, 0, 1, 1])
+    """
+    return (uniform * count).long().clamp_max(count - 1)
+
+
+def signs(uniform: Tensor) -> Tensor:
+    """Uniform numbers as -1 or 1, equally likely."""
+    return torch.where(uniform < 0.5, -1.0, 1.0)
