@@ -6,7 +6,8 @@ pixel. Row o of R, for the part [start, start + length) of a side that becomes `
     w_oi  ~  max(0, 1 - |i + 1/2 - centre_o| / support),   centre_o = start + (o + 1/2) scale,
 
 over the pixels i of the part, with scale = length / size and support = max(scale, 1), summing to 1.
-Every image has its own rows, so a batch of different crops is two batched products.
+Every image has its own rows, so a batch of different crops is two batched products. Results equal
+Pillow's but for those half-way between two levels, which may fall to either.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def get(spec: str) -> Policy:
     ()
     """
     parts = [part.strip() for part in _PART.findall(spec)]
-    if "+".join(_PART.findall(spec)) != spec or not all(parts):
+    if not spec or "+".join(_PART.findall(spec)) != spec or not all(parts):
         raise InputError(
             f"the policy {spec!r} has an empty part",
             "policies are joined with one '+' between each two",
