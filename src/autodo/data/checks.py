@@ -14,6 +14,7 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from autodo.data import wording
+from autodo.data.columns import ColumnPairs, is_columnar
 from autodo.data.examples import Examples
 from autodo.data.labels import check_range, check_same_names, settle_names
 from autodo.data.map_images import MapImages, Progress, read_dataset
@@ -33,7 +34,8 @@ def open_dataset(
 
     Examples, and tensors in a TensorDataset, come back as Examples. Anything else with
     ``len`` and indices has every item read once and comes back as MapImages, which reads
-    items again on each access. ``name`` is what errors call it; ``progress(done, total)``
+    items again on each access; a ``datasets.Dataset`` of the Hugging Face library too, by its
+    image and label columns. ``name`` is what errors call it; ``progress(done, total)``
     is told of each item read.
     """
     examples = _in_memory(dataset, name)
@@ -48,6 +50,8 @@ def open_dataset(
         )
         return replace(examples, class_names=names, name=name)
     _check_map_style(dataset, name)
+    if is_columnar(dataset):
+        dataset = ColumnPairs(dataset, name=name)
     return read_dataset(
         dataset, name=name, num_classes=num_classes, class_names=class_names, progress=progress
     )
@@ -73,6 +77,12 @@ def _check_map_style(dataset: Any, name: str) -> None:
             f"give the dataset itself: {name}.dataset",
         )
     iterable = isinstance(dataset, IterableDataset)
+    if isinstance(dataset, dict):
+        raise InputError(
+            f"{name} is a {kind} of {wording.some(dataset)}",
+            "several splits, of which one is meant",
+            f"give one: {name}['train']",
+        )
     lacks = [m for m in ("__len__", "__getitem__") if iterable or not hasattr(dataset, m)]
     if lacks:
         raise InputError(

@@ -1,8 +1,9 @@
 """A labelled set of images held in memory, checked when it is made.
 
-:class:`Examples` is what every source (digits, folder, arrays) returns and what
-the loader keeps on the device. It is itself a map-style dataset, so anything that
-reads PyTorch datasets reads it too. Immutable: distortions give new sets.
+:class:`Examples` is what every source (digits, folders, files, arrays) returns and what
+the loader keeps on the device. Its pixels may be mapped from a file of the cache. It is
+itself a map-style dataset, so anything that reads PyTorch datasets reads it too. Immutable:
+distortions give new sets.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Examples:
     class_names: tuple[str, ...]
     """One name per class; a class may be without examples."""
     ids: tuple[str, ...] = ()
-    """One per example: the file path where there is one, else the index as text."""
+    """One per example: the file path, the Parquet file and row, or the index as text."""
     name: InitVar[str] = "examples"
     """What errors call this set; not kept."""
 
@@ -62,11 +63,7 @@ class Examples:
         images: (N, C, H, W); (N, H, W, C) when the last axis is 1 or 3 long and the
         second is not; or (N, H, W). uint8 or any floating-point type. labels: (N,) integers.
         """
-        images = pixels.as_pixels(images, where=name)
-        if images.ndim == 3:
-            images = images[:, None]
-        elif images.ndim == 4 and images.shape[-1] in (1, 3) and images.shape[1] not in (1, 3):
-            images = images.permute(0, 3, 1, 2).contiguous()
+        images = pixels.as_images(images, where=name)
         labels = as_labels(labels, name=name)
         if class_names is None:
             class_names = default_names(max(int(labels.max()) + 1, 1) if len(labels) else 0)

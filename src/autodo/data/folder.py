@@ -1,4 +1,4 @@
-"""A folder of images, one sub-folder per class, decoded into memory.
+"""A folder of images, one sub-folder per class.
 
 Every file is decoded in full, so that a truncated one is found here and not in
 the tenth epoch; all the unreadable ones are named at once. The order is that
@@ -8,20 +8,16 @@ of the sorted relative paths, the same on every machine.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
+from typing import Any
 
-import torch
-from PIL import Image, ImageOps
-from torch import Tensor
-
-from autodo.data import pixels, wording
+from autodo.data import wording
+from autodo.data.decode import Encoded, decode
 from autodo.data.examples import Examples
+from autodo.data.gather import read
 from autodo.data.map_images import Progress
+from autodo.data.reading import Batch, OnSkipped, Reading
 from autodo.errors import InputError
 
 EXTENSIONS = frozenset(
@@ -37,6 +33,8 @@ def load_folder(
     image_size: int | tuple[int, int] | None = None,
     channels: int | None = None,
     progress: Progress | None = None,
+    skip_corrupt: bool = False,
+    on_skipped: OnSkipped | None = None,
 ) -> Examples:
     """The images below ``path`` as uint8 (N, C, H, W), ids relative to ``path``.
 
@@ -45,50 +43,58 @@ def load_folder(
     entries, other file types and files beside the class folders are passed over. Of animated
     images the first frame counts. ``image_size`` (one side or (H, W)) resizes, ``channels``
     (1 or 3) converts; without them all images must agree. ``name`` is what errors call the
-    set; ``progress(done, total)`` is told of each file.
+    set; ``progress(done, total)`` is told of each file. ``skip_corrupt`` leaves out files that
+    cannot be decoded, of which ``on_skipped`` is told.
     """
-    size = (image_size, image_size) if isinstance(image_size, int) else image_size
-    _check_options(size, channels)
-    root = Path(path)
-    folders = _class_folders(root, name)
-    if class_names is None:
-        class_names = [folder.name for folder in folders]
-    else:
-        _check_names([folder.name for folder in folders], class_names, root, name)
-    files = {folder.name: _image_files(folder) for folder in folders}
-    without = [c for c in class_names if not files[c]]
-    if without:
-        raise InputError(
-            f"no image in {wording.count(len(without), 'class folder')} of {name}: "
-            f"{wording.some(str(root / c) for c in without)}",
-            f"images are files that end in {' '.join(sorted(EXTENSIONS))}",
-            "put images there, or remove the folder",
-        )
-
-    paths = [file for c in class_names for file in files[c]]
-    labels = [label for label, c in enumerate(class_names) for _ in files[c]]
-    return Examples(
-        images=_decode_all(paths, root, name, size, channels, progress),
-        labels=torch.tensor(labels),
-        class_names=tuple(class_names),
-        ids=tuple(file.relative_to(root).as_posix() for file in paths),
+    reading = Reading(
         name=name,
+        image_size=image_size,
+        channels=channels,
+        progress=progress,
+        skip_corrupt=skip_corrupt,
     )
+    contents = read(ImageFolder(Path(path), name=name, class_names=class_names), reading)
+    if contents.skipped and on_skipped is not None:
+        on_skipped(contents.skipped)
+    return contents.examples(name=name, class_names=class_names)
 
 
-def _check_options(size: tuple[int, int] | None, channels: int | None) -> None:
-    if size is not None and (len(size) != 2 or min(size) < 1):
-        raise InputError(
-            f"an image size of {size}",
-            "the size is a side in pixels, or height and width",
-            "give a positive number, such as --image-size 32",
+class ImageFolder:
+    """The image files below ``root`` with their labels, as a source."""
+
+    noun = "image file"
+
+    def __init__(self, root: Path, *, name: str, class_names: Sequence[str] | None = None) -> None:
+        folders = _class_folders(root, name)
+        if class_names is None:
+            class_names = [folder.name for folder in folders]
+        else:
+            _check_names([folder.name for folder in folders], class_names, root, name)
+        files = {folder.name: _image_files(folder) for folder in folders}
+        without = [c for c in class_names if not files[c]]
+        if without:
+            raise InputError(
+                f"no image in {wording.count(len(without), 'class folder')} of {name}: "
+                f"{wording.some(str(root / c) for c in without)}",
+                f"images are files that end in {' '.join(sorted(EXTENSIONS))}",
+                "put images there, or remove the folder",
+            )
+        self.root, self.place = root, str(root)
+        self.class_names: Sequence[str] = tuple(class_names)
+        self.files = [file for c in class_names for file in files[c]]
+        self.labels = [label for label, c in enumerate(class_names) for _ in files[c]]
+        self.total = len(self.files)
+
+    @property
+    def identity(self) -> Any:
+        return ["folder", str(self.root.resolve()), self.class_names]
+
+    def batches(self, reading: Reading) -> Iterator[Batch]:
+        items = (
+            Encoded(file.relative_to(self.root).as_posix(), label, file)
+            for file, label in zip(self.files, self.labels, strict=True)
         )
-    if channels not in (None, 1, 3):
-        raise InputError(
-            f"{channels} channels",
-            "images are read as grey (1 channel) or RGB (3)",
-            "give --channels 1 or --channels 3",
-        )
+        return decode(items, self.total, reading)
 
 
 def _class_folders(root: Path, name: str) -> list[Path]:
@@ -148,84 +154,3 @@ def _image_files(folder: Path) -> list[Path]:
             if not f.startswith(".") and Path(f).suffix.lower() in EXTENSIONS
         ]
     return sorted(found, key=lambda file: file.relative_to(folder).as_posix())
-
-
-def _decode_all(
-    paths: Sequence[Path],
-    root: Path,
-    name: str,
-    size: tuple[int, int] | None,
-    channels: int | None,
-    progress: Progress | None,
-) -> Tensor:
-    """Decode in threads (Pillow lets go of the lock) into one tensor (N, C, H, W) of uint8."""
-    images = torch.empty(0)
-    shapes: dict[tuple[int, ...], list[Path]] = {}
-    broken: list[str] = []
-    decode = partial(_decode, size=size, channels=channels)
-    with _bombs_are_errors(), ThreadPoolExecutor() as pool:
-        for i, image in enumerate(pool.map(decode, paths)):
-            if isinstance(image, str):
-                broken.append(f"{paths[i].relative_to(root).as_posix()} ({image})")
-            else:
-                if not shapes:
-                    images = torch.empty((len(paths), *image.shape), dtype=torch.uint8)
-                shapes.setdefault(tuple(image.shape), []).append(paths[i].relative_to(root))
-                if len(shapes) == 1:
-                    images[i] = image
-            if progress is not None:
-                progress(i + 1, len(paths))
-    if broken:
-        raise InputError(
-            f"{wording.count(len(broken), 'image file')} of {name} in '{root}' cannot be decoded: "
-            f"{wording.some(broken)}",
-            "corrupt, cut off while copying, or not an image whatever the name says",
-            "copy again or remove",
-        )
-    _check_one_shape(shapes, name)
-    return images
-
-
-def _decode(path: Path, *, size: tuple[int, int] | None, channels: int | None) -> Tensor | str:
-    """One image as uint8 (C, H, W), or the reason why it cannot be read."""
-    try:
-        with Image.open(path) as image:
-            upright = pixels.convert_mode(ImageOps.exif_transpose(image), channels)
-    except Exception as error:  # Pillow's decoders raise nearly every type on broken files
-        return f"{type(error).__name__}: {error}"
-    if size is not None:
-        upright = upright.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-    return pixels.from_pil(upright)
-
-
-@contextmanager
-def _bombs_are_errors() -> Iterator[None]:
-    """Refuse images of gigantic size, of which Pillow only warns.
-
-    Set around the pool and not in each thread: the filters are shared by all threads.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        yield
-
-
-def _check_one_shape(shapes: dict[tuple[int, ...], list[Path]], name: str) -> None:
-    for what, axes, option in (
-        ("numbers of channels", slice(0, 1), "--channels 1 or --channels 3"),
-        ("sizes (height, width)", slice(1, 3), "--image-size, such as --image-size 32"),
-    ):
-        files: dict[tuple[int, ...], list[Path]] = {}
-        for shape, members in shapes.items():
-            files.setdefault(shape[axes], []).extend(members)
-        if len(files) > 1:
-            common_first = sorted(files.items(), key=lambda item: -len(item[1]))
-            found = (
-                f"{'x'.join(map(str, kind))}: {wording.count(len(members), 'image')} "
-                f"such as {members[0].as_posix()}"
-                for kind, members in common_first
-            )
-            raise InputError(
-                f"the images of {name} have {len(files)} {what}: {wording.some(found, 4)}",
-                "a batch holds images of one shape only",
-                f"bring them to one with {option}",
-            )

@@ -115,6 +115,22 @@ def as_pixels(value: Any, *, where: str) -> Tensor:
     )
 
 
+def as_images(value: Any, *, where: str) -> Tensor:
+    """Images of a whole set as (N, C, H, W), which may come as (N, H, W) or with channels last.
+
+    Channels are last when that axis is 1 or 3 long and the second is not.
+
+    >>> as_images(np.zeros((2, 5, 7, 3), dtype=np.uint8), where="train").shape
+    torch.Size([2, 3, 5, 7])
+    """
+    images = as_pixels(value, where=where)
+    if images.ndim == 3:
+        return images[:, None]
+    if images.ndim == 4 and images.shape[-1] in (1, 3) and images.shape[1] not in (1, 3):
+        return images.permute(0, 3, 1, 2).contiguous()
+    return images
+
+
 def check_same(kinds: dict[str, tuple[int, str]], *, name: str) -> None:
     """Refuse images of several shapes or types.
 
