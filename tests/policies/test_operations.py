@@ -118,6 +118,13 @@ def test_translation_by_half_pixels_is_the_one_of_pillow(whole):
         assert torch.equal(ours, pillow.operate_all(images, steps).int())
 
 
+@pytest.mark.parametrize("name", ["ShearX", "ShearY", "TranslateX", "TranslateY"])
+def test_values_beyond_any_image_leave_nothing_of_it(name):
+    """Nothing. In 32 bits the coordinate 2^16 would be 0 again, which is inside."""
+    images = images_of_all_kinds(4, 3, (8, 8), seed=13).float() / 255
+    assert apply(images, constant_steps(name, 2.0**16 * 2, 4)).max() == 0
+
+
 def test_steps_follow_each_other_as_in_pillow():
     images = images_of_all_kinds(300, 3, (19, 24), seed=5)
     steps = mixed_steps(300, length=4, seed=6)

@@ -4,8 +4,8 @@ An output pixel (x, y) shows the input pixel that holds the point
 
     (a x' + b y' + c,  d x' + e y' + f),     x' = x + 1/2,  y' = y + 1/2.
 
-Pillow evaluates this in fixed point with 16 fractional bits. So does this module, in int64, and
-therefore picks the same pixel, not one of two neighbours at the whim of a rounding.
+Pillow evaluates this in fixed point with 16 fractional bits. So does this module, and therefore
+picks the same pixel, not one of two neighbours at the whim of a rounding.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def fixed_point(name: str, values: Tensor, size: tuple[int, int]) -> Tensor:
     a, b, c, d, e, f = rows
     # Pixels are read at their centres: the halves of x' and y' are added once, here.
     rows = (a, b, c + a / 2 + b / 2, d, e, f + d / 2 + e / 2)
-    return torch.floor(torch.stack(rows, dim=-1) * ONE + 0.5).long()
+    return _smallest_type(torch.floor(torch.stack(rows, dim=-1) * ONE + 0.5).long(), size)
 
 
 def warp_nearest(images: Tensor, maps: Tensor) -> Tensor:
@@ -65,15 +65,15 @@ def warp_nearest(images: Tensor, maps: Tensor) -> Tensor:
     """
     batch, channels, height, width = images.shape
     a, b, c, d, e, f = maps[..., None, None].unbind(1)  # (B, 1, 1) each
-    x = torch.arange(width, device=images.device)
-    y = torch.arange(height, device=images.device)[:, None]
-    column = (a * x + b * y + c) >> 16
-    row = (d * x + e * y + f) >> 16
-    outside = (column < 0) | (column >= width) | (row < 0) | (row >= height)
-    source = (row * width + column).masked_fill_(outside, 0)
+    x = torch.arange(width, device=images.device, dtype=maps.dtype)
+    y = torch.arange(height, device=images.device, dtype=maps.dtype)[:, None]
+    column = (a * x + (b * y + c)) >> 16
+    row = (d * x + (e * y + f)) >> 16
+    inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
+    source = (row * width + column).mul_(inside).long()
     source = source.view(batch, 1, height * width).expand(-1, channels, -1)
     seen = images.flatten(2).gather(2, source).view_as(images)
-    return seen.masked_fill_(outside[:, None], 0)
+    return seen.mul_(inside[:, None])
 
 
 def crop_and_flip(shift_x: Tensor, shift_y: Tensor, flip: Tensor, size: tuple[int, int]) -> Tensor:
@@ -87,4 +87,11 @@ def crop_and_flip(shift_x: Tensor, shift_y: Tensor, flip: Tensor, size: tuple[in
     start = shift_x + torch.where(flip, width - 1, 0)
     maps = torch.stack((sign, zero, start, zero, one, shift_y), dim=-1) * ONE
     maps[:, (2, 5)] += ONE // 2
-    return maps
+    return _smallest_type(maps, size)
+
+
+def _smallest_type(maps: Tensor, size: tuple[int, int]) -> Tensor:
+    """The same ``maps`` (B, 6) int64 as int32, where no coordinate can leave it: half the time."""
+    height, width = size
+    reach = (maps.abs() * torch.tensor([width, height, 1] * 2)).unflatten(1, (2, 3)).sum(-1)
+    return maps.int() if (reach < 2**31).all() else maps

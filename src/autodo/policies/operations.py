@@ -89,9 +89,9 @@ def apply(images: Tensor, steps: Steps) -> Tensor:
         operation = steps.operation[order, s]
         permutation = torch.argsort(operation, stable=True)
         order = order[permutation]
-        pixels = pixels[send(permutation, pixels)]
+        pixels = pixels.index_select(0, send(permutation, pixels))
         pixels = _step(pixels, operation[permutation], steps.value[order, s], steps.place[order, s])
-    return pixels[send(torch.argsort(order), pixels)].float().div_(255)
+    return pixels.index_select(0, send(torch.argsort(order), pixels)).float().div_(255)
 
 
 def _step(pixels: Tensor, operation: Tensor, value: Tensor, place: Tensor) -> Tensor:

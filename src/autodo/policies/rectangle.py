@@ -35,7 +35,7 @@ def fill(images: Tensor, boxes: Tensor, colour: Tensor) -> Tensor:
     left, top, right, bottom = boxes[..., None, None, None].unbind(1)  # (B, 1, 1, 1) each
     x = torch.arange(width, device=images.device)
     y = torch.arange(height, device=images.device)[:, None]
-    inside = (x >= left) & (x < right) & (y >= top) & (y < bottom)
+    inside = ((x >= left) & (x < right)) & ((y >= top) & (y < bottom))
     return torch.where(inside, colour.view(-1, 1, 1), images)
 
 

@@ -1,0 +1,144 @@
+"""How long does a policy take per batch, beside Pillow doing the same operations image by image?
+
+    python benchmarks/policies.py                     # 256 x 3 x 32 x 32 on the CPU, one thread
+    python benchmarks/policies.py --device cuda
+    python benchmarks/policies.py --policy file:policy.json --policy trivialaugment
+
+Both columns run in turn in every repeat, on the same images with the same draws; Pillow gets the
+images as arrays and gives arrays back, and has no part in the standard augmentation. "issued" is
+the time after which the host is free again, "done" that until the device has finished.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import numpy as np
+import torch
+import typer
+from PIL import Image, ImageDraw, ImageEnhance, ImageOps
+from rich.console import Console
+from rich.table import Table
+
+from autodo import policies
+from autodo.policies.operations import NAMES, Steps
+from autodo.policies.policy import StepPolicy
+
+POLICIES = [
+    "standard:svhn",
+    "standard:cifar",
+    "randaugment:3,7",
+    "randaugment:3,15",
+    "randaugment:1,15,colour",
+    "autoaugment:cifar",
+    "autoaugment:svhn",
+    "trivialaugment",
+]
+
+
+def affine(image: Image.Image, *map: float) -> Image.Image:
+    return image.transform(image.size, Image.Transform.AFFINE, map)
+
+
+def cutout(image: Image.Image, side: float, place: list[float]) -> Image.Image:
+    left = int(max(0, place[0] * image.width - side * image.width / 2))
+    top = int(max(0, place[1] * image.height - side * image.width / 2))
+    box = (left, top, left + side * image.width, top + side * image.width)
+    ImageDraw.Draw(image).rectangle(box, (125, 123, 114))
+    return image
+
+
+PILLOW: dict[str, Callable[[Image.Image, float, list[float]], Image.Image]] = {
+    "Identity": lambda image, value, place: image,
+    "Rotate": lambda image, value, place: image.rotate(value),
+    "ShearX": lambda image, value, place: affine(image, 1, value, 0, 0, 1, 0),
+    "ShearY": lambda image, value, place: affine(image, 1, 0, 0, value, 1, 0),
+    "TranslateX": lambda image, value, place: affine(image, 1, 0, value * image.width, 0, 1, 0),
+    "TranslateY": lambda image, value, place: affine(image, 1, 0, 0, 0, 1, value * image.height),
+    "Flip": lambda image, value, place: ImageOps.mirror(image),
+    "Invert": lambda image, value, place: ImageOps.invert(image),
+    "Posterize": lambda image, value, place: ImageOps.posterize(image, int(value)),
+    "Solarize": lambda image, value, place: ImageOps.solarize(image, int(value)),
+    "AutoContrast": lambda image, value, place: ImageOps.autocontrast(image),
+    "Equalize": lambda image, value, place: ImageOps.equalize(image),
+    "Brightness": lambda image, value, place: ImageEnhance.Brightness(image).enhance(value),
+    "Color": lambda image, value, place: ImageEnhance.Color(image).enhance(value),
+    "Contrast": lambda image, value, place: ImageEnhance.Contrast(image).enhance(value),
+    "Sharpness": lambda image, value, place: ImageEnhance.Sharpness(image).enhance(value),
+    "Cutout": cutout,
+}
+
+
+def in_pillow(arrays: np.ndarray, steps: Steps) -> np.ndarray:
+    """``steps`` on arrays (B, H, W, 3) uint8, one image after the other."""
+    operations, values = steps.operation.tolist(), steps.value.tolist()
+    places = steps.place.tolist()
+    results = []
+    for i, array in enumerate(arrays):
+        image = Image.fromarray(array)
+        for operation, value, place in zip(operations[i], values[i], places[i], strict=True):
+            image = PILLOW[NAMES[operation]](image, value, place)
+        results.append(np.asarray(image))
+    return np.stack(results)
+
+
+def measure(
+    spec: str, images: torch.Tensor, arrays: np.ndarray, repeats: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Seconds until issued, until done, and of Pillow (empty where it has no part)."""
+    policy = policies.get(spec)
+    cuda = images.device.type == "cuda"
+    height, width = images.shape[-2:]
+    issued, done, pillow = [], [], []
+    for repeat in range(repeats + 3):
+        generator = torch.Generator().manual_seed(repeat)
+        start = time.perf_counter()
+        policy(images, generator)
+        middle = time.perf_counter()
+        if cuda:
+            torch.cuda.synchronize()
+        end = time.perf_counter()
+        if repeat >= 3:
+            issued.append(middle - start)
+            done.append(end - start)
+        if isinstance(policy, StepPolicy):
+            generator = torch.Generator().manual_seed(repeat)
+            start = time.perf_counter()
+            in_pillow(arrays, policy.draw(len(images), (height, width), generator))
+            if repeat >= 3:
+                pillow.append(time.perf_counter() - start)
+    return issued, done, pillow
+
+
+def main(
+    policy: Annotated[list[str] | None, typer.Option(help="Policies to time.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    batch: Annotated[int, typer.Option(help="Images of a batch.")] = 256,
+    size: Annotated[int, typer.Option(help="Height and width.")] = 32,
+    repeats: Annotated[int, typer.Option(help="Batches; the median is printed.")] = 20,
+) -> None:
+    """Time policies per batch."""
+    torch.set_num_threads(1)
+    levels = torch.randint(256, (batch, 3, size, size), generator=torch.Generator().manual_seed(0))
+    images = (levels.float() / 255).to(device)
+    arrays = levels.to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
+    shape = f"{batch} x 3 x {size} x {size}"
+    printed = Table(title=f"ms per batch of {shape} on {device}, median of {repeats}")
+    for heading in ("policy", "issued", "done", "Pillow", "Pillow / done"):
+        printed.add_column(heading, justify="left" if heading == "policy" else "right")
+    for spec in policy or POLICIES:
+        issued, done, pillow = measure(spec, images, arrays, repeats)
+        ours = statistics.median(done)
+        row = [spec, f"{statistics.median(issued) * 1e3:.2f}", f"{ours * 1e3:.2f}"]
+        if pillow:
+            theirs = statistics.median(pillow)
+            row += [f"{theirs * 1e3:.1f}", f"{theirs / ours:.1f}"]
+        printed.add_row(*row)
+    Console().print(printed)
+
+
+if __name__ == "__main__":
+    typer.run(main)

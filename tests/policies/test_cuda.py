@@ -1,0 +1,56 @@
+"""On a GPU: the images of the CPU, and no waiting. Skipped where there is none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Generator
+
+from autodo import policies
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+SPECS = [
+    "standard:svhn",
+    "standard:cifar",
+    "randaugment:3,7",
+    "randaugment:3,15,colour",
+    "autoaugment:cifar",
+    "autoaugment:svhn",
+    "autoaugment:imagenet",
+    "trivialaugment",
+]
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("channels", [1, 3])
+def test_the_gpu_gives_the_images_of_the_cpu(spec, channels):
+    images = torch.randint(256, (256, channels, 32, 32), generator=Generator().manual_seed(0)) / 255
+    policy = policies.get(spec)
+    here = policy(images, Generator().manual_seed(1))
+    there = policy(images.cuda(), Generator().manual_seed(1)).cpu()
+    # Levels are equal; dividing them by 255 may differ in the last bit.
+    torch.testing.assert_close(there, here, rtol=0, atol=1e-6)
+
+
+def test_resized_images_of_the_gpu_are_within_a_level_of_the_cpu():
+    images = torch.randint(256, (32, 3, 256, 301), generator=Generator().manual_seed(0)) / 255
+    policy = policies.get("standard:imagenet")
+    here = policy(images, Generator().manual_seed(1))
+    there = policy(images.cuda(), Generator().manual_seed(1)).cpu()
+    difference = (there - here).abs() * 255
+    assert difference.max() < 1.001
+    assert (difference > 0.5).double().mean() < 0.01
+
+
+@pytest.mark.parametrize("spec", [*SPECS, "standard:imagenet"])
+def test_no_policy_waits_for_the_gpu(spec):
+    images = torch.rand(64, 3, 32, 32, device="cuda")
+    policy = policies.get(spec)
+    policy(images, Generator().manual_seed(0))
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for seed in range(5):
+            policy(images, Generator().manual_seed(seed))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
