@@ -103,7 +103,7 @@ def _decode_one(data: bytes | Path | None, reading: Reading) -> np.ndarray | str
 
 
 def resized(image: Image.Image, reading: Reading) -> np.ndarray:
-    """A PIL image of mode L or RGB as uint8 (C, H, W) of the size asked for."""
+    """A PIL image of mode L, RGB or F as an array (C, H, W) of the size asked for."""
     if reading.size is not None:
         height, width = reading.size
         if reading.crop:

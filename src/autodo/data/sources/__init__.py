@@ -83,10 +83,12 @@ def load(
         contents = read_cached(found, reading, folder)
     if contents.skipped:
         _tell(contents.skipped, name, on_skipped)
+    # Names say which classes there are; where a file has none, the name of the dataset does.
+    nameless = class_names is None and contents.class_names is None
     return contents.examples(
         name=name,
         class_names=class_names,
-        num_classes=None if known is None or class_names is not None else known.num_classes,
+        num_classes=known.num_classes if known is not None and nameless else None,
     )
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -89,30 +88,27 @@ class ArraySource:
 def _fitted(images: Tensor, reading: Reading) -> np.ndarray:
     """Images (n, C, H, W) in the size and with the channels asked for."""
     size, channels = reading.size, reading.channels
-    right = size in (None, tuple(images.shape[2:])) and channels in (None, images.shape[1])
-    if right:
+    if size in (None, tuple(images.shape[2:])) and channels in (None, images.shape[1]):
         return images.numpy()
     if images.is_floating_point():
-        return _fitted_floats(images, reading).numpy()
-    pictures = (Image.fromarray(i.squeeze(-1)) for i in images.permute(0, 2, 3, 1).numpy())
+        return _fitted_floats(images, reading)
+    arrays = images.permute(0, 2, 3, 1).numpy()
+    pictures = (Image.fromarray(a[..., 0] if a.shape[-1] == 1 else a) for a in arrays)
     return np.stack([resized(pixels.convert_mode(p, channels), reading) for p in pictures])
 
 
-def _fitted_floats(images: Tensor, reading: Reading) -> Tensor:
-    """The same for floats, which Pillow does not hold."""
+def _fitted_floats(images: Tensor, reading: Reading) -> np.ndarray:
+    """The same for floats, of which Pillow holds one channel at a time."""
     if reading.channels == 1 and images.shape[1] == 3:
         images = (images * images.new_tensor(_LUMA).view(3, 1, 1)).sum(1, keepdim=True)
     elif reading.channels == 3:
         images = images.expand(-1, 3, -1, -1)
-    if reading.size is None:
-        return images
-    (height, width), (target_h, target_w) = images.shape[2:], reading.size
-    if reading.crop:
-        scale = max(target_h / height, target_w / width)
-        cut_h, cut_w = (round(t / scale) for t in reading.size)
-        top, left = (height - cut_h) // 2, (width - cut_w) // 2
-        images = images[:, :, top : top + cut_h, left : left + cut_w]
-    return F.interpolate(images, (target_h, target_w), mode="bilinear", antialias=True)
+    return np.stack(
+        [
+            np.concatenate([resized(Image.fromarray(plane), reading) for plane in image])
+            for image in images.numpy()
+        ]
+    )
 
 
 def npz(

@@ -108,6 +108,8 @@ def splits_of(place: Path, wanted: Wanted, *, dataset: str | None = None) -> Spl
     """
     found: Splits = {}
     for splits in _layouts(place, wanted, dataset):
+        if found:  # what is left over beside a known layout is no set of its own
+            splits.pop(None, None)
         found = splits | found
     return found
 

@@ -98,6 +98,11 @@ def _encode(text: str, encoding: Any = "latin1") -> bytes:
     return text.encode("latin1")
 
 
+def _no_bytes() -> bytes:
+    """In place of bytes, by which Python 3 writes empty bytes for Python 2."""
+    return b""
+
+
 def _shaped(data: Any, kind: _NumberType, shape: Sequence[int], order: str) -> np.ndarray:
     raw = data.encode("latin1") if isinstance(data, str) else bytes(data)
     flat = np.frombuffer(raw, kind.dtype)
@@ -130,4 +135,5 @@ _KNOWN = {
     ("numpy.core.multiarray", "scalar"): _scalar,
     ("numpy.core.numeric", "_frombuffer"): _frombuffer,
     ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): _no_bytes,
 }
