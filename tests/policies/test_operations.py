@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from autodo.errors import InputError
-from autodo.policies.operations import NAMES, NEUTRAL, NUMBER, Steps, apply
+from autodo.policies.operations import KINDS, NAMES, NEUTRAL, NUMBER, Steps, apply
 
 SIZES = [(32, 32), (28, 28), (17, 23), (1, 1), (2, 5), (3, 3), (64, 48)]
 RANGES = {
@@ -93,6 +93,10 @@ def largest_difference(name: str, channels: int, size: tuple[int, int], count: i
 @pytest.mark.parametrize("name", NAMES)
 def test_every_level_is_the_one_of_pillow(name, channels, size):
     assert largest_difference(name, channels, size, count=120) == 0
+
+
+def test_sorting_by_operation_sorts_by_kind():
+    assert [name for kind in KINDS for name in kind.names] == list(NAMES)
 
 
 def test_a_photograph_sized_image_is_the_one_of_pillow():

@@ -62,10 +62,8 @@ def test_results_are_images_in_the_unit_interval(spec):
         assert result.max() <= 1
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", [spec for spec in SPECS if spec != "none"])
 def test_successive_batches_differ(spec):
-    if spec == "none":
-        pytest.skip("nothing is drawn")
     policy, images, generator = policies.get(spec), some_images(), seeded()
     assert not torch.equal(policy(images, generator), policy(images, generator))
 

@@ -45,14 +45,6 @@ NEUTRAL = {"Brightness": 1.0, "Color": 1.0, "Contrast": 1.0, "Sharpness": 1.0, "
 NEUTRAL |= {"Solarize": 256.0} | dict.fromkeys((*SIGNED, "SolarizeAdd", "Cutout"), 0.0)
 """The value with which an operation changes nothing, where it has one."""
 
-_KINDS: tuple[tuple[str, ...], ...] = (
-    (IDENTITY,),
-    geometry.OPERATIONS,
-    tables.FIXED,
-    *((name,) for name in NAMES[NUMBER["AutoContrast"] :]),
-)
-_KIND_OF = torch.tensor([k for k, names in enumerate(_KINDS) for _ in names])
-
 
 @dataclass(frozen=True)
 class Steps:
@@ -83,89 +75,118 @@ def apply(images: Tensor, steps: Steps) -> Tensor:
     tensor([[[[1.0000, 0.8000, 0.0000]]]])
     """
     check_images(images)
+    count, length = steps.operation.shape
+    operation, order = steps.operation.sort(dim=0, stable=True)
+    place = steps.place.gather(0, order[..., None].expand(-1, -1, 2))
+    sorted_steps = Steps(operation, steps.value.gather(0, order), place)
+    # Step s reads the rows that step s - 1 left in its own order; the last rows are read by image.
+    before = torch.cat((torch.arange(count)[:, None], order.argsort(dim=0)), dim=1)
+    rows = torch.cat((before[:, :-1].gather(0, order), before[:, -1:]), dim=1)
+    rows = send(rows.T.contiguous(), images)
     pixels = to_levels(images)
-    order = torch.arange(len(images))  # row k of pixels is image order[k]
-    for s in range(steps.operation.shape[1]):
-        operation = steps.operation[order, s]
-        permutation = torch.argsort(operation, stable=True)
-        order = order[permutation]
-        pixels = pixels.index_select(0, send(permutation, pixels))
-        pixels = _step(pixels, operation[permutation], steps.value[order, s], steps.place[order, s])
-    return pixels.index_select(0, send(torch.argsort(order), pixels)).float().div_(255)
+    for s, runs in enumerate(_plan(sorted_steps, pixels)):
+        parts = pixels.index_select(0, rows[s]).split([size for size, _, _ in runs])
+        results = [run(part, given) for part, (_, run, given) in zip(parts, runs, strict=True)]
+        pixels = torch.cat(results) if results else pixels
+    return pixels.index_select(0, rows[length]).float().div_(255)
 
 
-def _step(pixels: Tensor, operation: Tensor, value: Tensor, place: Tensor) -> Tensor:
-    """One operation for each image; ``operation`` (B,) is sorted."""
-    counts = torch.bincount(_KIND_OF[operation], minlength=len(_KINDS)).tolist()
-    start, parts = 0, []
-    for kind, count in zip(_KINDS, counts, strict=True):
-        if count:
-            part = slice(start, start + count)
-            run = _RUN.get(kind[0], _leave)
-            parts.append(run(pixels[part], operation[part], value[part], place[part]))
-            start += count
-    return torch.cat(parts) if parts else pixels
+_Run = tuple[int, Callable[[Tensor, Tensor], Tensor], Tensor]
+"""How many of the sorted images, what is done to them, with which parameters."""
 
 
-def _leave(pixels: Tensor, *_: Tensor) -> Tensor:
-    return pixels
+def _plan(steps: Steps, pixels: Tensor) -> list[list[_Run]]:
+    """What runs in each step, for ``steps`` that are sorted by operation within each step.
+
+    The parameters of a kind are made and sent for all steps at once: on a GPU it is the number of
+    calls, not their size, that takes the time.
+    """
+    length = steps.operation.shape[1]
+    operation, value = steps.operation.T.flatten(), steps.value.T.flatten()
+    place = steps.place.transpose(0, 1).flatten(0, 1)
+    kind_of = _KIND_OF[operation]
+    cell = torch.arange(length).repeat_interleave(len(steps)) * len(KINDS) + kind_of
+    counts = torch.bincount(cell, minlength=length * len(KINDS)).view(length, len(KINDS))
+    plan: list[list[_Run]] = [[] for _ in range(length)]
+    for k, (kind, sizes) in enumerate(zip(KINDS, counts.T.tolist(), strict=True)):
+        if any(sizes):
+            chosen = (kind_of == k).nonzero()[:, 0]
+            made = kind.prepare(operation[chosen], value[chosen], place[chosen], pixels.shape)
+            parts = send(made, pixels).split(sizes)
+            for runs, size, part in zip(plan, sizes, parts, strict=True):
+                runs += [(size, kind.run, part)] if size else []
+    return plan
 
 
-def _geometric(pixels: Tensor, operation: Tensor, value: Tensor, place: Tensor) -> Tensor:
-    height, width = pixels.shape[-2:]
-    maps = _by_name(
-        operation, value, lambda name, values: geometry.fixed_point(name, values, (height, width))
-    )
-    return geometry.warp_nearest(pixels, send(maps, pixels))
+def _values(operation: Tensor, value: Tensor, place: Tensor, shape: torch.Size) -> Tensor:
+    return value.float()
 
 
-def _fixed_table(pixels: Tensor, operation: Tensor, value: Tensor, place: Tensor) -> Tensor:
-    return tables.look_up(pixels, send(_by_name(operation, value, tables.fixed_table), pixels))
+def _maps(operation: Tensor, value: Tensor, place: Tensor, shape: torch.Size) -> Tensor:
+    size = (shape[-2], shape[-1])
+    return _by_name(operation, value, lambda name, part: geometry.fixed_point(name, part, size))
 
 
-def _auto_contrast(pixels: Tensor, *_: Tensor) -> Tensor:
-    return tables.look_up(pixels, tables.auto_contrast_table(pixels))
+def _tables(operation: Tensor, value: Tensor, place: Tensor, shape: torch.Size) -> Tensor:
+    return _by_name(operation, value, tables.fixed_table)
 
 
-def _equalize(pixels: Tensor, *_: Tensor) -> Tensor:
-    return tables.look_up(pixels, tables.equalize_table(pixels))
-
-
-def _enhance(blend: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
-    def run(pixels: Tensor, operation: Tensor, value: Tensor, place: Tensor) -> Tensor:
-        return blend(pixels, send(value.float(), pixels))
-
-    return run
-
-
-def _cutout(pixels: Tensor, operation: Tensor, value: Tensor, place: Tensor) -> Tensor:
-    height, width = pixels.shape[-2:]
-    boxes = rectangle.cutout_boxes(value, place, (height, width))
-    colour = rectangle.colour_of(rectangle.CUTOUT_COLOUR, pixels.shape[1])
-    levels = torch.tensor(colour).round().to(torch.uint8)
-    return rectangle.fill(pixels, send(boxes, pixels), send(levels, pixels))
-
-
-_RUN: dict[str, Callable[..., Tensor]] = {
-    geometry.OPERATIONS[0]: _geometric,
-    tables.FIXED[0]: _fixed_table,
-    "AutoContrast": _auto_contrast,
-    "Equalize": _equalize,
-    "Color": _enhance(enhance.color),
-    "Contrast": _enhance(enhance.contrast),
-    "Sharpness": _enhance(enhance.sharpness),
-    "Cutout": _cutout,
-}
-"""How a kind runs, by its first operation; Identity has no entry."""
+def _boxes(operation: Tensor, value: Tensor, place: Tensor, shape: torch.Size) -> Tensor:
+    return rectangle.cutout_boxes(value, place, (shape[-2], shape[-1]))
 
 
 def _by_name(operation: Tensor, value: Tensor, make: Callable[[str, Tensor], Tensor]) -> Tensor:
-    """Parameters of images sorted by operation: ``make`` once for each name that occurs."""
+    """Parameters from ``value`` (N,): ``make`` is called once for each name that occurs."""
+    operation, order = operation.sort(stable=True)
     numbers, counts = torch.unique_consecutive(operation, return_counts=True)
-    parts = value.split(counts.tolist())
-    return torch.cat(
-        [make(NAMES[k], part) for k, part in zip(numbers.tolist(), parts, strict=True)]
-    )
+    parts = value[order].split(counts.tolist())
+    made = [make(NAMES[k], part) for k, part in zip(numbers.tolist(), parts, strict=True)]
+    return torch.cat(made)[order.argsort()]
+
+
+def _identity(pixels: Tensor, _: Tensor) -> Tensor:
+    return pixels
+
+
+def _auto_contrast(pixels: Tensor, _: Tensor) -> Tensor:
+    return tables.look_up(pixels, tables.auto_contrast_table(pixels))
+
+
+def _equalize(pixels: Tensor, _: Tensor) -> Tensor:
+    return tables.look_up(pixels, tables.equalize_table(pixels))
+
+
+def _cutout(pixels: Tensor, boxes: Tensor) -> Tensor:
+    colour = rectangle.colour_of(rectangle.CUTOUT_COLOUR, pixels.shape[1])
+    levels = torch.tensor(colour).round().to(torch.uint8)
+    return rectangle.fill(pixels, boxes, send(levels, pixels))
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Operations that run together."""
+
+    names: tuple[str, ...]
+    prepare: Callable[[Tensor, Tensor, Tensor, torch.Size], Tensor]
+    """Parameters (N, ...) on the host, from operation, value, place and the shape of the batch."""
+    run: Callable[[Tensor, Tensor], Tensor]
+    """New pixels from pixels (N, C, H, W) uint8 and the parameters, on the device."""
+
+
+KINDS = (
+    Kind((IDENTITY,), _values, _identity),
+    Kind(geometry.OPERATIONS, _maps, geometry.warp_nearest),
+    Kind(tables.FIXED, _tables, tables.look_up),
+    Kind(("AutoContrast",), _values, _auto_contrast),
+    Kind(("Equalize",), _values, _equalize),
+    Kind(("Color",), _values, enhance.color),
+    Kind(("Contrast",), _values, enhance.contrast),
+    Kind(("Sharpness",), _values, enhance.sharpness),
+    Kind(("Cutout",), _boxes, _cutout),
+)
+"""In the order of NAMES, so that images sorted by operation are sorted by kind."""
+
+_KIND_OF = torch.tensor([k for k, kind in enumerate(KINDS) for _ in kind.names])
 
 
 def send(tensor: Tensor, like: Tensor) -> Tensor:
