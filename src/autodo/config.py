@@ -57,6 +57,9 @@ class Config:
 
     augment: str = "affine"
     """Augmentation of training images: "affine", "colour", "affine+colour" or "none"."""
+    policy: str = "none"
+    """Augmentation by fixed rules before the learned one, such as "standard:cifar" or
+    "randaugment:3,7+standard:svhn"; autodo.policies lists them."""
     shared_augment: bool = False
     """One augmentation row for all points (the paper's A_SHA) instead of one per point."""
     magnitude: float = 5.0

@@ -67,7 +67,7 @@ def fit(
         warnings.warn(warning, UserWarning, stacklevel=2)
     classes = sets["train"].class_names
     head = _checked_head(model, head, sets["train"], config, len(classes))
-    if "colour" in config.augment:
+    if "colour" in config.augment or config.policy != "none":
         _check_unit_range(sets["train"])
     about = describe(sets)
     if out is not None:
@@ -187,8 +187,8 @@ def _check_unit_range(train: Examples | MapImages) -> None:
     if low < 0 or high > 1:
         raise InputError(
             f"pixels of train reach from {low:.3g} to {high:.3g}",
-            "colour operations need pixels in [0, 1], so the images seem to be normalised already",
-            'normalise inside the model, or use augment="affine"',
+            "colours and policies need pixels in [0, 1]; the images seem to be normalised already",
+            'normalise inside the model, or use augment="affine" and policy="none"',
         )
 
 

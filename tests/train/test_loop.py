@@ -12,7 +12,7 @@ from torch import nn
 from autodo.config import Config
 from autodo.data.pixels import to_unit
 from autodo.experiment.demo import digits_model
-from autodo.experiment.methods import run_autodo, run_baseline
+from autodo.experiment.methods import run_autodo
 from autodo.experiment.task import Task, digits_task
 from autodo.train.loop import Trainer
 from autodo.train.points import points_table
@@ -175,11 +175,8 @@ def test_points_say_what_the_tables_hold(task: Task) -> None:
 
 
 def test_autodo_learns_on_digits_with_wrong_labels_and_rare_classes(task: Task) -> None:
-    """Half of the demo's epochs. Measured over seeds 0 to 3, AutoDO: see the margins below."""
-    config = Config(epochs=30, device="cpu")
-    ours, _ = run_autodo(task, config, lambda: digits_model(0))
-    theirs = run_baseline("train + trusted", task, config, lambda: digits_model(0))
-    assert ours.test_error < 0.035
-    assert ours.test_error < 0.6 * theirs.test_error
+    """The demo's task and default configuration at seed 0; benchmarks/digits.py has eight seeds."""
+    ours, _ = run_autodo(task, Config(device="cpu"), lambda: digits_model(0))
+    assert ours.test_error < 0.035  # eight seeds: 1.5% on average, at most 2.7%
     assert (ours.auc or 0) > 0.99
-    assert (ours.corrected or 0) > 0.96
+    assert (ours.corrected or 0) > 0.97

@@ -7,6 +7,8 @@ random, 200 trusted points. One table, ten wrong labels that were found, and whe
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,18 @@ def digits_model(seed: int) -> SmallCNN:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return SmallCNN(1, 10)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """8x8 images keep one core busy; more threads would mostly wait for each other, and on a busy
+    machine very long (20 times was measured)."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def run_methods(
@@ -67,7 +81,8 @@ def run(
         f"times rarer; {len(task.trusted)} trusted images; {len(task.test)} test images.\n",
         highlight=False,
     )
-    scores, result = run_methods(task, config, out=out, progress=progress)
+    with one_thread():
+        scores, result = run_methods(task, config, out=out, progress=progress)
     console.print(_table(scores))
     console.print(verdict(scores), highlight=False)
     _show_labels(console, task, scores, result, out)

@@ -29,24 +29,26 @@ class RowRMSprop(RowOptimizer):
     its average decays by alpha a step. Decaying it by alpha^k at the next visit is the same.
     """
 
-    square: Tensor
-    visited: Tensor
+    state: Tensor
+    """(N, K + 1): the averages, and the bits of the step of the last visit. In one row, for what
+    a step on a large table waits for is memory, row by row."""
     steps: Tensor
 
     def __init__(self, rows: Tensor, alpha: float = 0.99, eps: float = 1e-8) -> None:
         super().__init__()
         self.alpha, self.eps = alpha, eps
-        self.register_buffer("square", torch.zeros_like(rows))
-        self.register_buffer("visited", torch.zeros(len(rows), dtype=torch.int64))
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.integer = {torch.float32: torch.int32, torch.float64: torch.int64}[rows.dtype]
+        self.register_buffer("state", rows.new_zeros(len(rows), rows.shape[1] + 1))
+        self.register_buffer("steps", torch.zeros((), dtype=self.integer))
 
     def direction(self, index: Tensor, gradient: Tensor) -> Tensor:
         self.steps += 1
-        gap = (self.steps - self.visited.index_select(0, index)).to(gradient.dtype)
-        square = self.square.index_select(0, index) * (self.alpha**gap)[:, None]
-        square = square + (1 - self.alpha) * gradient.square()
-        self.square.index_copy_(0, index, square)
-        self.visited.index_copy_(0, index, self.steps.expand(len(index)))
+        state = self.state.index_select(0, index)
+        visited = state[:, -1:].contiguous().view(self.integer)
+        gap = (self.steps - visited).to(gradient.dtype)
+        square = state[:, :-1] * self.alpha**gap + (1 - self.alpha) * gradient.square()
+        now = self.steps.view(gradient.dtype).expand(len(index), 1)
+        self.state.index_copy_(0, index, torch.cat([square, now], 1))
         return gradient / (square.sqrt() + self.eps)
 
 

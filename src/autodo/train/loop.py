@@ -27,6 +27,7 @@ from autodo.data.randomness import derive
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.posterior import label_posterior
+from autodo.policies import get as get_policy
 from autodo.train.devices import autocast, choose_device
 from autodo.train.hyper_optimizer import HyperOptimizer, evaluating, head_input
 from autodo.train.run_folder import Metrics
@@ -63,6 +64,7 @@ class Trainer:
         on_step: Callable[[], object] = lambda: None,
     ) -> None:
         self.config, self.on_step = config, on_step
+        self.policy = get_policy(config.policy)
         self.device = choose_device(config.device)
         self.model, self.head = model.to(self.device), head
         self.count = len(train)
@@ -164,7 +166,7 @@ class Trainer:
         for step, (images, _, index) in enumerate(batches, (epoch - start) * self.steps):
             lr = config.lr * cosine(step, length * self.steps, config.warmup_epochs * self.steps)
             with autocast(self.device, config.precision):
-                logits = self.model(self.data.augment(images, index, generator))
+                logits = self.model(self._augment(images, index, generator))
             loss = self.data.loss(logits, index)
             self.optimizer.zero_grad()
             loss.backward()
@@ -176,6 +178,10 @@ class Trainer:
             self.on_step()
         watch.look()
         return {"lr": lr, "train_loss": float(total) / self.steps}
+
+    def _augment(self, images: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
+        """What the network is trained on: by fixed rules first, then by the points' own rows."""
+        return self.data.augment(self.policy(images, generator), index, generator)
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         seed = derive(self.config.seed, TRAIN, epoch)
@@ -213,8 +219,7 @@ class Trainer:
             batches = self.points.batches(EVALUATION_BATCH, seed=None, points=self.count)
             for images, _, index in batches:
                 views = [images] + [
-                    self.data.augment(images, index, generator)
-                    for _ in range(self.config.belief_views)
+                    self._augment(images, index, generator) for _ in range(self.config.belief_views)
                 ]
                 beliefs = [F.log_softmax(self.head(encoder(view)), -1) for view in views]
                 parts.append(torch.stack(beliefs).mean(0))
@@ -259,8 +264,8 @@ class Trainer:
                 trusted_images, trusted_labels, _ = next(trusted)
                 result = self.hyper.step(
                     encoder,
-                    (images, index),
-                    (trusted_images, trusted_labels),
+                    (self.policy(images, generator), index),
+                    (self.policy(trusted_images, generator), trusted_labels),
                     generator=generator,
                     scale=cosine(step, whole, warmup) if config.lambda_schedule else 1.0,
                     check=False,
@@ -289,7 +294,8 @@ class Trainer:
             if self.test is not None:
                 scores = self._score(*self._features(self.test, encoder))
                 metrics |= {f"test_{k}": v for k, v in scores.items()}
-            metrics |= self._density(epoch, encoder, features, labels)
+            if self.config.learns:
+                metrics |= self._density(epoch, encoder, features, labels)
         return metrics
 
     def _density(
@@ -302,7 +308,7 @@ class Trainer:
         generator = self._generator(DENSITY, epoch, 1)
         features = torch.cat(
             [
-                encoder(self.data.augment(self.points.fetch(part), part, generator))
+                encoder(self._augment(self.points.fetch(part), part, generator))
                 for part in index.split(EVALUATION_BATCH)
             ]
         )
