@@ -8,13 +8,14 @@ cause and cure with exit code 2; a traceback always means a bug in autodo.
 from __future__ import annotations
 
 import errno
+import functools
 import shlex
 import shutil
 import sys
 import textwrap
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autodo.errors import AutodoError, InputError
+from autodo.experiment.paper import command as paper_command
 
 if TYPE_CHECKING:
     from torch import nn
@@ -367,6 +369,22 @@ def _told(interrupted: object) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo(f"\nstopped; {interrupted}", err=True)
         raise typer.Exit(130) from None
+
+
+def _telling(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
+    """A command of another module, with its errors and Ctrl-C told like those of ours."""
+
+    @functools.wraps(command)
+    def told(*arguments: Any, **options: Any) -> None:
+        with _told(interrupted):
+            command(*arguments, **options)
+
+    return told
+
+
+app.command(epilog=paper_command.EXAMPLES)(
+    _telling(paper_command.paper, "the same command goes on with the last whole epoch")
+)
 
 
 _CURES = {
