@@ -75,8 +75,8 @@ def _from_text(path: Path, key: str | None) -> np.ndarray:
     wrong = [k for k, cell in enumerate(cells) if not _is_whole(cell)]
     if wrong:
         raise InputError(
-            f"'{path}' holds {wording.count(len(wrong), 'label')} that are no whole numbers, "
-            f"the first '{cells[wrong[0]]}' for example {wrong[0]}",
+            f"{len(wrong):,} of the {wording.count(len(cells), 'label')} in '{path}' no whole "
+            f"numbers, the first '{cells[wrong[0]]}' for example {wrong[0]}",
             "a label is the number of a class, counted from 0",
             "number the classes 0, 1, ...",
         )
