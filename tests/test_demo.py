@@ -25,7 +25,7 @@ def test_it_prints_the_table_the_labels_and_the_paths(
     out = tmp_path / "runs" / "demo"
     out.mkdir(parents=True)
     (out / "config.toml").touch()  # an earlier demo is replaced
-    scores = demo.run(out, progress=False, epochs=2)
+    scores = demo.run(out, progress=False, epochs=8)
     said = capsys.readouterr().out
     assert list(scores) == [*BASELINES, "AutoDO"]
     for name in scores:

@@ -36,7 +36,7 @@ _HOMES = {
     "Result": "autodo.result",
     "fit": "autodo.fitting",
 }
-_PACKAGES = ("data", "hyper", "implicit", "models")
+_PACKAGES = ("data", "hyper", "implicit", "models", "policies")
 
 
 def __getattr__(name: str) -> Any:
