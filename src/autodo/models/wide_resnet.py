@@ -2,37 +2,41 @@
 
 Pre-activation blocks (normalisation, activation, convolution), three stages of (d - 4) / 6
 blocks with widths 16k, 32k, 64k, global average pooling, a linear head. CELU instead of ReLU,
-so that the network is continuously differentiable; convolutions have biases.
+so that the network is continuously differentiable. The published network gives its convolutions
+biases; here they have none, for a normalisation follows every one of them, along the skip
+connection too, and subtracts what a bias adds: the function is the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from autodo.errors import InputError
+from autodo.models.norm_celu import NormCELU
 from autodo.models.normalize import Normalize
 
 
 class Block(nn.Module):
-    """Two pre-activated 3x3 convolutions around a skip connection."""
+    """Two pre-activated 3x3 convolutions around a skip connection.
+
+    A block hands on its two branches unadded: the next normalisation adds them in its own pass.
+    """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        self.bn1 = nn.BatchNorm2d(inputs)
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, stride=stride, padding=1)
+        self.bn1 = NormCELU(inputs)
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.bn2 = NormCELU(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, stride=stride, padding=1, bias=False)
         self.skip: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.skip = nn.Conv2d(inputs, outputs, 1, stride=stride)
+            self.skip = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        out = self.conv1(F.celu(self.bn1(x)))
-        out = self.conv2(F.celu(self.bn2(out)))
-        return out + self.skip(x)
+    def forward(self, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        s, out = (x, self.bn1(x)) if residual is None else self.bn1.add(x, residual)
+        return self.conv2(self.bn2(self.conv1(out))), self.skip(s)
 
 
 class WideResNet(nn.Module):
@@ -57,22 +61,19 @@ class WideResNet(nn.Module):
         self.check(depth, width)
         blocks = (depth - 4) // 6
         self.normalize = Normalize.of(channels, mean, std)
-        self.stem = nn.Conv2d(channels, 16, 3, padding=1)
-        stages: list[nn.Module] = []
+        self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.stages = nn.ModuleList()
         inputs = 16
         for stage, outputs in enumerate((16 * width, 32 * width, 64 * width)):
             for block in range(blocks):
                 stride = 2 if stage > 0 and block == 0 else 1
-                stages.append(Block(inputs, outputs, stride))
+                self.stages.append(Block(inputs, outputs, stride))
                 inputs = outputs
-        self.stages = nn.Sequential(*stages)
-        self.bn = nn.BatchNorm2d(inputs)
+        self.bn = NormCELU(inputs)
         self.fc = nn.Linear(inputs, num_classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
-                if module.bias is not None:
-                    nn.init.zeros_(module.bias)
 
     @staticmethod
     def check(depth: int, width: int) -> None:
@@ -85,6 +86,9 @@ class WideResNet(nn.Module):
             raise InputError(f"WRN width is {width}", "it must be 1 or more", "use 1, 4 or 10")
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.stages(self.stem(self.normalize(x)))
-        x = F.celu(self.bn(x))
+        first, *rest = self.stages
+        x, residual = first(self.stem(self.normalize(x)), None)
+        for block in rest:
+            x, residual = block(x, residual)
+        _, x = self.bn.add(x, residual)
         return self.fc(x.mean((2, 3)))
