@@ -215,6 +215,12 @@ def test_a_named_set_in_parquet_below_the_folder_of_its_name(tmp_path: Path) -> 
     assert data.num_classes == 10  # though no file says so
 
 
+def test_a_named_set_in_an_npz_of_its_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "svhn.npz", x_train=SQUARES, y_train=DIGITS)
+    assert load("svhn", "train", data_dir=tmp_path).labels.tolist() == DIGITS.tolist()
+    assert "no image array" in refusal("svhn", "test", data_dir=tmp_path)
+
+
 def test_labels_that_the_named_set_cannot_have_are_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "train.npz", images=SQUARES, labels=[0, 1, 2, 3, 4, 10])
     assert "outside 0 .. 9" in refusal("cifar10", "train", data_dir=tmp_path)

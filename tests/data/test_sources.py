@@ -90,6 +90,15 @@ def test_a_split_is_known_by_the_name_of_its_file_or_folder(tmp_path: Path, name
     check(load(tmp_path))  # the only one there is
 
 
+def test_files_of_two_sets_are_not_joined(tmp_path: Path) -> None:
+    pngs = [encoded(image) for image in made.images(3, (32, 32))]
+    write_parquet(tmp_path / "svhn-train.parquet", pngs[:1], [4])
+    write_parquet(tmp_path / "cifar10-train.parquet", pngs[1:], [1, 2])
+    assert "holds 2 sets of Parquet files" in refusal(tmp_path, "train")
+    assert load("svhn", data_dir=tmp_path).labels.tolist() == [4]
+    assert load("cifar10", data_dir=tmp_path).labels.tolist() == [1, 2]
+
+
 def test_files_without_splits_are_one_set(tmp_path: Path) -> None:
     write_parquet(tmp_path / "0000.parquet", PNGS[:3], LABELS[:3])
     write_parquet(tmp_path / "0001.parquet", PNGS[3:], LABELS[3:])

@@ -131,8 +131,8 @@ def _layouts(place: Path, wanted: Wanted, dataset: str | None) -> Iterator[Split
     if dataset in (None, "svhn"):
         yield _mats(place)
     yield _cifars(place, dataset)
-    yield _parquets(place, wanted)
-    yield _archives(place, wanted)
+    yield _parquets(place, wanted, dataset)
+    yield _archives(place, wanted, dataset)
     if place.is_dir():
         yield _folders(place, wanted)
 
@@ -153,58 +153,81 @@ def _cifars(place: Path, dataset: str | None) -> Splits:
     return {split: partial(cifar.cifar, layout, where, split) for split in layout.batches}
 
 
-def _parquets(place: Path, wanted: Wanted) -> Splits:
-    groups: dict[str | None, list[Path]] = {}
+def _parquets(place: Path, wanted: Wanted, dataset: str | None) -> Splits:
+    opened = partial(
+        ParquetFiles, place=place, image_key=wanted.image_key, label_key=wanted.label_key
+    )
     if place.is_file():
-        if place.suffix == ".parquet":
-            groups = {None: [place], _split_of(place.stem): [place]}
-    else:
-        for folder in (place, place / "data"):
-            for file in sorted(folder.glob("*.parquet")):
-                groups.setdefault(_split_of(file.stem), []).append(file)
-            if groups:
-                break
-        for folder in _sub_folders(place):  # as the hub's converter lays them out
-            files = sorted(folder.glob("*.parquet"))
-            if files and folder.name.lower() in _SPLITS:
-                groups.setdefault(canonical(folder.name), []).extend(files)
-    keys = {"image_key": wanted.image_key, "label_key": wanted.label_key}
+        if place.suffix != ".parquet":
+            return {}
+        return {None: partial(opened, [place]), _parts(place.stem)[1]: partial(opened, [place])}
+    files = sorted(place.glob("*.parquet")) or sorted((place / "data").glob("*.parquet"))
+    families: dict[str | None, dict[str, list[Path]]] = {}
+    for file in files:
+        family, split = _parts(file.stem)
+        families.setdefault(split, {}).setdefault(family, []).append(file)
+    for folder in _sub_folders(place):  # as the hub's converter lays them out
+        if folder.name.lower() in _SPLITS and (files := sorted(folder.glob("*.parquet"))):
+            families.setdefault(canonical(folder.name), {})[folder.name] = files
     return {
-        split: partial(ParquetFiles, files, place=place, **keys) for split, files in groups.items()
+        split: partial(_one_family, place, found, dataset, opened)
+        for split, found in families.items()
     }
 
 
-def _split_of(stem: str) -> str | None:
-    """The split that the name of a Parquet file speaks of.
+def _parts(stem: str) -> tuple[str, str | None]:
+    """What stands before the split in the name of a Parquet file, and the split.
 
-    >>> [_split_of(s) for s in ("train-00000-of-00002", "svhn-test", "val", "0001", "extra-big")]
-    ['train', 'test', 'validation', None, None]
+    >>> [_parts(s) for s in ("train-00000-of-00002", "svhn-test", "val", "0001", "extra-big")]
+    [('', 'train'), ('svhn', 'test'), ('', 'validation'), ('', None), ('', None)]
     """
     shard = re.fullmatch(r"(.+?)-\d+-of-\d+(-[0-9a-f]+)?", stem)
-    last = re.split(r"[-_.]", shard[1] if shard else stem)[-1].lower()
-    if last in _SPLITS:
-        return canonical(last)
-    return canonical(shard[1]) if shard else None
+    *family, last = re.split(r"[-_.]", shard[1] if shard else stem)
+    if last.lower() in _SPLITS:
+        return "-".join(family), canonical(last)
+    return "", canonical(shard[1]) if shard else None
 
 
-def _archives(place: Path, wanted: Wanted) -> Splits:
+def _one_family(
+    place: Path,
+    families: dict[str, list[Path]],
+    dataset: str | None,
+    opened: Callable[[list[Path]], Source],
+) -> Source:
+    """The files of one set: those of two (svhn-train, cifar10-train) are not to be joined."""
+    named = [files for family, files in families.items() if family.lower() == dataset]
+    if named:
+        return opened(named[0])
+    if len(families) > 1:
+        names = (files[0].name for files in families.values())
+        raise InputError(
+            f"'{place}' holds {len(families)} sets of Parquet files: {wording.some(names)}",
+            "they are named differently, so they are not the parts of one set",
+            "give the path of a file, or put each set into a folder of its own",
+        )
+    return opened(*families.values())
+
+
+def _archives(place: Path, wanted: Wanted, dataset: str | None) -> Splits:
     opened = partial(npz, image_key=wanted.image_key, label_key=wanted.label_key)
     if place.is_file():
         if place.suffix not in (".npz", ".npy"):
             return {}
-        # Which splits it holds, the names of its arrays say, and the reader looks at those.
-        inside: Splits = {
-            split: partial(opened, place, split) for split in ("train", "test", "validation")
-        }
-        return inside | {
-            None: partial(opened, place),
-            _split_of(place.stem): partial(opened, place),
-        }
-    return {
+        whole = partial(opened, place)
+        return _inside(place, opened) | {None: whole, _parts(place.stem)[1]: whole}
+    found: Splits = {
         canonical(file.stem): partial(opened, file)
         for file in sorted(place.glob("*.npz"))
         if file.stem.lower() in _SPLITS
     }
+    if dataset is not None and (place / f"{dataset}.npz").is_file():
+        return _inside(place / f"{dataset}.npz", opened) | found
+    return found
+
+
+def _inside(file: Path, opened: Callable[[Path, str], Source]) -> Splits:
+    """The splits that an .npz may hold; the names of its arrays say which, to its reader."""
+    return {split: partial(opened, file, split) for split in ("train", "test", "validation")}
 
 
 def _folders(place: Path, wanted: Wanted) -> Splits:
