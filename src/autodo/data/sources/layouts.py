@@ -114,12 +114,19 @@ def splits_of(place: Path, wanted: Wanted, *, dataset: str | None = None) -> Spl
     return found
 
 
-def looked_for(split: str) -> str:
-    """The names under which a split is found, in words."""
-    return (
-        f"{split}-*.parquet, {split}.parquet, {split}_32x32.mat, {split}.npz, CIFAR's pickled "
-        f"batches and a folder {split}/ with one sub-folder of images per class"
-    )
+def looked_for(split: str, dataset: str | None = None) -> str:
+    """The names under which a split (of a dataset) is found, in words.
+
+    >>> looked_for("test", "cifar10").split(", ")[:3]
+    ['test-*.parquet', 'test.parquet', 'test.npz']
+    """
+    names = [f"{split}-*.parquet", f"{split}.parquet", f"{split}.npz"]
+    if dataset in (None, "svhn"):
+        names.append(svhn.mat_file(Path(), split).name)
+    for key, layout in cifar.LAYOUTS.items():
+        if dataset in (None, key):
+            names += [f"{layout.folder}/", layout.archive]
+    return ", ".join(names) + f" and a folder {split}/ with one sub-folder of images per class"
 
 
 def _named(found: Splits) -> list[str]:

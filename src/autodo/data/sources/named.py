@@ -94,7 +94,7 @@ def open_named(name: str, split: str | None, data_dir: Path | None, wanted: Want
             return found[own]()
     raise InputError(
         f"no {asked} split of {name} in '{data_dir}'",
-        f"looked for {looked_for(own)}, in {wording.some(map(str, places), 12)}",
+        f"looked for {looked_for(own, name)}, in {wording.some(map(str, places), 12)}",
         f"put it there ({known.at_home}; or the Parquet files of "
         f"huggingface.co/datasets/{known.repository}), or leave the data folder out to fetch it "
         "from the hub",
@@ -118,6 +118,6 @@ def _fetched(name: str, known: Named, split: str) -> Source:
         raise InputError(
             f"{name} is not on this machine, and {error.fact}",
             error.cause,
-            f"{error.cure}: {known.at_home}. (A folder of your own that is called '{name}' is "
-            f"given as './{name}'.)",
+            f"{error.cure}: {known.at_home}. A folder of your own that is called '{name}' is "
+            f"given as './{name}'",
         ) from error
