@@ -71,7 +71,7 @@ def fetch(repository: str, config: str | None, split: str) -> HubTable:
         raise InputError(
             f"{repository} cannot be fetched from the Hugging Face hub",
             f"{type(error).__name__}: {first}",
-            "check the network and, for a set with access conditions, that you are logged in to the "
-            "hub; or name a folder that holds the set as --data-dir",
+            "check the network and, for a set with access conditions, your login to the hub; "
+            "or name a folder that holds the set as --data-dir",
         ) from error
     return HubTable(dataset, place=f"{repository}:{split}")
