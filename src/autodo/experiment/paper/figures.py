@@ -67,12 +67,12 @@ class Runs:
         return float(np.mean([getattr(r, field) for r in self.results]))
 
     @property
-    def summary(self) -> str:
-        """The three numbers of the paper's discussion."""
-        accuracy = 1 - self.mean("test_error")
+    def numbers(self) -> tuple[str, str]:
+        """Those of the paper's discussion, in words."""
+        rare, deviation = self.mean("rare_accuracy"), self.mean("interclass_deviation")
         return (
-            f"accuracy {accuracy:.1%}, rare classes {self.mean('rare_accuracy'):.1%}\n"
-            f"deviation between classes {self.mean('interclass_deviation'):.1%}"
+            f"accuracy {1 - self.mean('test_error'):.1%}, rare classes {rare:.1%}",
+            f"deviation between classes {deviation:.1%}",
         )
 
 
@@ -260,13 +260,13 @@ def _confusion(runs: Sequence[Runs], title: str) -> Figure:
     columns = min(len(runs), 3)
     figure, axes = _figure(
         f"{title}: test points by true (row) and predicted class, % of the row",
-        rows=-(-len(runs) // columns), columns=columns, width=5, height=5.3,
+        rows=-(-len(runs) // columns), columns=columns, width=5, height=6.1,
     )  # fmt: skip
     names = runs[0].class_names
     for axis, r in zip(axes, runs, strict=False):
         share = 100 * r.confusion / np.maximum(r.confusion.sum(1, keepdims=True), 1)
         axis.imshow(share, cmap="Blues", vmin=0, vmax=100)
-        axis.set_title(f"{r.label}\n{r.summary}", fontsize=9)
+        axis.set_title("\n".join((r.label, *r.numbers)), fontsize=9)
         axis.set_xlabel("predicted")
         axis.set_ylabel("true")
         half = len(names) // 2 - 0.5
@@ -293,7 +293,7 @@ def _classes(runs: Sequence[Runs], title: str) -> Figure:
     for k, r in enumerate(runs):
         accuracy = 100 * class_accuracy(r.confusion)
         place = np.arange(len(names)) + (k - (len(runs) - 1) / 2) * width
-        label = f"{r.label}: {' '.join(r.summary.split())}"
+        label = f"{r.label}: {', '.join(r.numbers)}"
         hatch = "///" if r.cell.start_epoch or r.cell.lambda_from != "trusted" else None
         axis.bar(
             place, accuracy, width, color=_COLOURS[r.cell.method], label=label, hatch=hatch,
@@ -334,7 +334,7 @@ def _tsne(runs: Sequence[Runs], embedded: Sequence[np.ndarray], title: str) -> F
         shade = np.array(colours)[labels]
         right = labels == predicted
         axis.scatter(*points[right].T, c=shade[right], s=5, linewidths=0, alpha=0.6)
-        axis.scatter(*points[~right].T, c=shade[~right], s=32, linewidths=0.6, edgecolors="black")
+        axis.scatter(*points[~right].T, c=shade[~right], s=22, linewidths=0.5, edgecolors="black")
         axis.set_title(f"{r.label}\n{int((~right).sum())} of {len(right)} wrong", fontsize=9)
         axis.set_xticks([])
         axis.set_yticks([])
