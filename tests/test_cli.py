@@ -186,6 +186,25 @@ def test_an_own_network_is_built_by_its_function(photos: Path) -> None:
     assert set(load_file(RunFolder("run").model)) == {"1.weight", "1.bias"}
 
 
+def test_parts_of_a_set_and_other_layouts_than_folders(photos: Path) -> None:
+    """A folder of splits with the part after a colon; an .npz as trusted set."""
+    rng = np.random.default_rng(1)
+    labels = np.arange(6) % 3
+    images = np.stack([stripes(int(label), rng) for label in labels])
+    np.savez("few.npz", images=images, labels=labels)
+    result = fit("--test", ".:test", train=".:train", trusted="few.npz")
+    assert result.exit_code == 0, result.output
+    assert tomllib.loads(Path("run/config.toml").read_text())["data"]["trusted"] == 6
+
+
+def test_corrupt_images_can_be_left_out(photos: Path) -> None:
+    (photos / "train" / "ant" / "00.png").write_bytes(b"no image")
+    result = fit("--skip-corrupt")
+    assert result.exit_code == 0, result.output
+    assert "ant/00.png" in result.stderr.replace(os.sep, "/")
+    assert tomllib.loads(Path("run/config.toml").read_text())["data"]["train"] == 35
+
+
 def test_the_same_image_in_train_and_trusted_is_a_warning_with_the_count(photos: Path) -> None:
     for i in range(3):
         shutil.copy(f"train/bee/{i + 1:02}.png", f"trusted/bee/copy{i}.png")
@@ -214,7 +233,7 @@ def test_bar_epoch_numbers_and_time_left_fit_in_80_columns(
 
 
 def test_missing_folder(photos: Path) -> None:
-    assert_refused(fit(train="nowhere"), "'nowhere' does not exist")
+    assert_refused(fit(train="nowhere"), "no dataset called 'nowhere'")
     assert_refused(fit(trusted="nowhere"), "trusted", "'nowhere' does not exist")
     assert_refused(fit("--test", "nowhere"), "test", "'nowhere' does not exist")
 
@@ -396,7 +415,8 @@ def run_program(*arguments: str, **options: object) -> subprocess.CompletedProce
 def test_the_console_script_refuses_with_exit_code_2(photos: Path) -> None:
     done = run_program(AUTODO, "fit", "nowhere", "--trusted", "trusted")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: the train folder 'nowhere' does not exist\n  why: ")
+    assert done.stderr.startswith("error: there is no dataset called 'nowhere', and")
+    assert "\n  why: " in done.stderr
     assert "Traceback" not in done.stderr
     assert not Path("runs").exists()
 

@@ -90,21 +90,36 @@ Example, for folders such as photos/train/cat/001.png, one sub-folder per class:
 A stopped run is taken up by the same command with --resume:
 
   autodo fit photos/train --trusted photos/trusted --epochs 20 --resume
+
+Parquet of the Hugging Face hub, .npz and the files of SVHN, CIFAR and ImageNet are read too; a part of a set stands after a colon:
+
+  autodo fit svhn:train --trusted mine.npz --test svhn:test --data-dir data/svhn
 """
 
 
 @app.command(epilog=FIT_EXAMPLES)
 def fit(
     train: Annotated[
-        Path,
-        typer.Argument(help="Folder of images by class; labels may be wrong.", metavar="TRAIN"),
+        str,
+        typer.Argument(
+            help="Folder of images by class, Parquet, .npz, or svhn, cifar10, cifar100, imagenet; "
+            "labels may be wrong.",
+            metavar="TRAIN",
+        ),
     ],
     trusted: Annotated[
-        Path, typer.Option(help="Folder of a few images by class whose labels are right.")
+        str, typer.Option(help="A few images whose labels are right.", metavar="SET")
     ],
     test: Annotated[
-        Path | None, typer.Option(help="Folder to measure on; never learned from.")
+        str | None, typer.Option(help="To measure on; never learned from.", metavar="SET")
     ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where svhn, cifar10 ... lie; else they are fetched.", metavar="FOLDER"),
+    ] = None,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out images that cannot be decoded.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Run folder to write.", show_default="runs/<name of TRAIN>"),
@@ -150,8 +165,9 @@ def fit(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:
-    """Train on a messy folder of images; find its wrong labels with the help of a trusted one."""
-    out = Path("runs") / (train.resolve().name or "fit") if out is None else out
+    """Train on a messy set of images; find its wrong labels with the help of a trusted one."""
+    if out is None:
+        out = Path("runs") / (Path(_part(train)[0]).resolve().stem or "fit")
     flags = {
         "epochs": epochs,
         "batch_size": batch_size,
@@ -180,9 +196,11 @@ def fit(
         builder = find(model)
         sets = _read(
             {"train": train, "trusted": trusted} | ({} if test is None else {"test": test}),
+            show=not quiet,
             image_size=image_size,
             channels=channels,
-            show=not quiet,
+            data_dir=data_dir,
+            skip_corrupt=skip_corrupt,
         )
         result = autodo.fit(
             _network(builder, sets["train"], chosen.seed),
@@ -235,27 +253,36 @@ def _toml_value(text: str) -> Any:
         return text
 
 
-def _read(
-    folders: dict[str, Path], *, image_size: int | None, channels: int | None, show: bool
-) -> dict[str, Examples]:
-    from autodo.data.folder import load_folder
+def _part(source: str) -> tuple[str, str | None]:
+    """A set and its part, which stands after a colon.
+
+    >>> _part("svhn:test"), _part("photos/train")
+    (('svhn', 'test'), ('photos/train', None))
+    """
+    path, colon, split = source.rpartition(":")
+    return (path, split) if colon and split.isidentifier() and path else (source, None)
+
+
+def _read(sources: dict[str, str], *, show: bool, **options: Any) -> dict[str, Examples]:
+    from autodo.data.sources import load
     from autodo.train.progress import counting
 
     sets: dict[str, Examples] = {}
-    for name, path in folders.items():
+    for name, source in sources.items():
+        path, split = _part(source)
         with counting(show, f"reading {name}") as bar:
             task = bar.add_task(name, total=None)
 
             def tell(done: int, total: int, bar: Any = bar, task: Any = task) -> None:
                 bar.update(task, completed=done, total=total)
 
-            sets[name] = load_folder(
+            sets[name] = load(
                 path,
+                split,
                 name=name,
                 class_names=sets["train"].class_names if sets else None,
-                image_size=image_size,
-                channels=channels,
                 progress=tell,
+                **options,
             )
     return sets
 
