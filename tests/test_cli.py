@@ -415,7 +415,7 @@ def run_program(*arguments: str, **options: object) -> subprocess.CompletedProce
 def test_the_console_script_refuses_with_exit_code_2(photos: Path) -> None:
     done = run_program(AUTODO, "fit", "nowhere", "--trusted", "trusted")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: there is no dataset called 'nowhere', and")
+    assert done.stderr.startswith("error: train: there is no dataset called 'nowhere', and")
     assert "\n  why: " in done.stderr
     assert "Traceback" not in done.stderr
     assert not Path("runs").exists()

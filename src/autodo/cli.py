@@ -91,7 +91,8 @@ A stopped run is taken up by the same command with --resume:
 
   autodo fit photos/train --trusted photos/trusted --epochs 20 --resume
 
-Parquet of the Hugging Face hub, .npz and the files of SVHN, CIFAR and ImageNet are read too; a part of a set stands after a colon:
+Parquet, .npz and the files of SVHN, CIFAR and ImageNet are read too; a part of a set stands
+after a colon:
 
   autodo fit svhn:train --trusted mine.npz --test svhn:test --data-dir data/svhn
 """

@@ -73,7 +73,7 @@ def load(
         place = None if data_dir is None else Path(data_dir)
         found = open_named(os.fspath(source), split, place, wanted)
     else:
-        _check_name(source)
+        _check_name(source, name)
         found = open_path(Path(source), split, wanted)
 
     if cache is False:
@@ -92,14 +92,15 @@ def load(
     )
 
 
-def _check_name(source: str | os.PathLike[str]) -> None:
+def _check_name(source: str | os.PathLike[str], name: str) -> None:
     """Refuse a word that is neither a path nor a name."""
     text = os.fspath(source)
     if Path(text).exists() or Path(text).name != text or Path(text).suffix:
         return
     near = difflib.get_close_matches(text.lower(), NAMED, n=3, cutoff=0.5)
     raise InputError(
-        f"there is no dataset called '{text}', and no such file or folder in '{Path.cwd()}'",
+        f"{name}: there is no dataset called '{text}', and no such file or folder in "
+        f"'{Path.cwd()}'",
         f"known by name are {wording.some(NAMED)}; everything else is a path to {READABLE} files",
         f"perhaps you mean {' or '.join(near)}" if near else "check the spelling or the path",
     )
