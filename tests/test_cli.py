@@ -234,8 +234,8 @@ def test_bar_epoch_numbers_and_time_left_fit_in_80_columns(
 
 def test_missing_folder(photos: Path) -> None:
     assert_refused(fit(train="nowhere"), "no dataset called 'nowhere'")
-    assert_refused(fit(trusted="nowhere"), "trusted", "'nowhere' does not exist")
-    assert_refused(fit("--test", "nowhere"), "test", "'nowhere' does not exist")
+    assert_refused(fit(trusted="nowhere"), "trusted", "no dataset called 'nowhere'")
+    assert_refused(fit("--test", "nowhere"), "test", "no dataset called 'nowhere'")
 
 
 def test_empty_folder(photos: Path) -> None:

@@ -91,10 +91,9 @@ A stopped run is taken up by the same command with --resume:
 
   autodo fit photos/train --trusted photos/trusted --epochs 20 --resume
 
-Parquet, .npz and the files of SVHN, CIFAR and ImageNet are read too; a part of a set stands
-after a colon:
+Other layouts are read too; which part of a set stands after a colon:
 
-  autodo fit svhn:train --trusted mine.npz --test svhn:test --data-dir data/svhn
+  autodo fit svhn:train --trusted few.npz --test svhn:test --data-dir d
 """
 
 
