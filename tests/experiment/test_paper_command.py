@@ -171,6 +171,17 @@ def test_figures_come_with_their_numbers(data_dir: Path) -> None:
     assert len((folder / "classes.csv").read_text().splitlines()) == 3
 
 
+def test_figures_of_the_ablation_say_that_it_learned_from_test(data_dir: Path) -> None:
+    pytest.importorskip("matplotlib")
+    line = ["--scale", "small", "--seeds", "1", "--data-dir", str(data_dir), "--device", "cpu"]
+    assert paper("svhn", "1-0.0", "aws-on-test", *line, "-q", "--figures").exit_code == 0
+    folder = Path("runs/paper-small/svhn/1-0.0/figures")
+    for name in ("curves", "confusion", "classes", "tsne"):
+        assert ON_TEST in (folder / f"{name}.svg").read_text()
+    assert json.loads((folder / "confusion.json").read_text())["notes"] == {"aws-on-test": ON_TEST}
+    assert "rare" not in (folder / "classes.svg").read_text()  # nothing is, at 1-0.0
+
+
 def test_figures_without_matplotlib_are_refused_before_the_training(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autodo.data.distort import Distortion
 from autodo.errors import InputError
 from autodo.experiment.paper.analysis import class_accuracy, load_analysis
 from autodo.experiment.paper.cells import CELLS, METHODS, ON_TEST, Cell
@@ -59,6 +60,11 @@ class Runs:
         )
 
     @property
+    def imbalanced(self) -> bool:
+        """Whether the second half of the classes is rare in training."""
+        return Distortion.parse(self.cell.distortion).imbalance > 1
+
+    @property
     def confusion(self) -> np.ndarray:
         """(C, C) test points by true (row) and predicted class, over all seeds."""
         return np.asarray(sum(a["confusion"] for a in self.analyses))
@@ -70,8 +76,9 @@ class Runs:
     def numbers(self) -> tuple[str, str]:
         """Those of the paper's discussion, in words."""
         rare, deviation = self.mean("rare_accuracy"), self.mean("interclass_deviation")
+        which = "rare classes" if self.imbalanced else "second half of the classes"
         return (
-            f"accuracy {1 - self.mean('test_error'):.1%}, rare classes {rare:.1%}",
+            f"accuracy {1 - self.mean('test_error'):.1%}, {which} {rare:.1%}",
             f"deviation between classes {deviation:.1%}",
         )
 
@@ -259,8 +266,8 @@ def _curves(runs: Sequence[Runs], title: str) -> Figure:
 def _confusion(runs: Sequence[Runs], title: str) -> Figure:
     columns = min(len(runs), 3)
     figure, axes = _figure(
-        f"{title}: test points by true (row) and predicted class, % of the row",
-        rows=-(-len(runs) // columns), columns=columns, width=5, height=6.1,
+        f"{title}\ntest points by true (row) and predicted class, % of the row",
+        rows=-(-len(runs) // columns), columns=columns, width=5, height=5.8,
     )  # fmt: skip
     names = runs[0].class_names
     for axis, r in zip(axes, runs, strict=False):
@@ -269,8 +276,8 @@ def _confusion(runs: Sequence[Runs], title: str) -> Figure:
         axis.set_title("\n".join((r.label, *r.numbers)), fontsize=9)
         axis.set_xlabel("predicted")
         axis.set_ylabel("true")
-        half = len(names) // 2 - 0.5
-        axis.axhline(half, color="0.3", lw=0.8, ls="--")  # below it: the rare classes
+        if r.imbalanced:  # below the line: the rare classes
+            axis.axhline(len(names) // 2 - 0.5, color="0.3", lw=0.8, ls="--")
         if len(names) <= NAMED_CLASSES:
             rotation = 90 if max(map(len, names)) > 2 else 0
             axis.set_xticks(range(len(names)), names, fontsize=8, rotation=rotation)
@@ -286,7 +293,11 @@ def _confusion(runs: Sequence[Runs], title: str) -> Figure:
 
 def _classes(runs: Sequence[Runs], title: str) -> Figure:
     figure, (axis,) = _figure(
-        f"{title}: test accuracy of each class", rows=1, columns=1, width=10, height=4.2
+        f"{title}: test accuracy of each class",
+        rows=1,
+        columns=1,
+        width=10,
+        height=3.6 + 0.2 * len(runs),
     )
     names = runs[0].class_names
     width = 0.84 / len(runs)
@@ -299,12 +310,13 @@ def _classes(runs: Sequence[Runs], title: str) -> Figure:
             place, accuracy, width, color=_COLOURS[r.cell.method], label=label, hatch=hatch,
             edgecolor="white", linewidth=0.3,
         )  # fmt: skip
-    half = len(names) // 2 - 0.5
-    axis.axvline(half, color="0.3", lw=0.8, ls="--")
-    axis.annotate(
-        "rare in training →", (half, 1), xycoords=("data", "axes fraction"),
-        xytext=(4, 4), textcoords="offset points", fontsize=8, color="0.3",
-    )  # fmt: skip
+    if runs[0].imbalanced:
+        half = len(names) // 2 - 0.5
+        axis.axvline(half, color="0.3", lw=0.8, ls="--")
+        axis.annotate(
+            "rare in training →", (half, 1), xycoords=("data", "axes fraction"),
+            xytext=(4, 4), textcoords="offset points", fontsize=8, color="0.3",
+        )  # fmt: skip
     if len(names) <= NAMED_CLASSES:
         axis.set_xticks(range(len(names)), names)
     axis.set_xlabel("class")
@@ -313,7 +325,7 @@ def _classes(runs: Sequence[Runs], title: str) -> Figure:
     axis.margins(x=0.01)
     axis.grid(axis="y", alpha=0.25)
     axis.set_axisbelow(True)
-    axis.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.16), frameon=False)
+    figure.legend(fontsize=8, loc="outside lower center", frameon=False)
     return figure
 
 
@@ -323,7 +335,7 @@ def _tsne(runs: Sequence[Runs], embedded: Sequence[np.ndarray], title: str) -> F
 
     columns = min(len(runs), 3)
     figure, axes = _figure(
-        f"{title}: t-SNE of the features before the head, test points by true class",
+        f"{title}\nt-SNE of the features before the head, test points by true class",
         rows=-(-len(runs) // columns), columns=columns, width=5, height=5,
     )  # fmt: skip
     names = runs[0].class_names
