@@ -10,15 +10,21 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from paper_data import TINY, write_policy
 from shared_files import shared_path
+from torch import nn
 
 from autodo import fitting
+from autodo.data import Examples
 from autodo.errors import InputError, RunFolderError
 from autodo.experiment.paper import runner
 from autodo.experiment.paper.analysis import load_analysis
 from autodo.experiment.paper.cells import METHODS, ON_TEST, find
+from autodo.experiment.paper.protocol import FULL
 from autodo.experiment.paper.results import SeedResult, collect
+from autodo.experiment.task import Task
+from autodo.models import ResNet18, WideResNet
 from autodo.train.run_folder import RunFolder
 
 
@@ -45,6 +51,24 @@ def test_all_eight_configurations_run(method: str, data_dir: Path, tmp_path: Pat
     config = RunFolder(folder).read_config()["config"]
     assert config["policy"].endswith("standard:cifar")
     assert config["epochs"] == TINY.epochs
+
+
+def test_full_scale_builds_the_networks_of_the_paper() -> None:
+    def network(name: str, size: int) -> nn.Module:
+        images = torch.zeros(2, 3, size, size, dtype=torch.uint8)
+        data = Examples.from_arrays(images, [0, 1])
+        task = Task(train=data, trusted=data, test=data, true_labels=data.labels)
+        return runner._network(find(*name.split()), task, FULL, seed=0)
+
+    svhn = network("svhn 1-0.0 aws", 32)
+    assert isinstance(svhn, WideResNet)
+    assert (len(svhn.stages), svhn.fc.in_features) == (12, 640)
+    imagenet = network("imagenet 10-0.0 aws", 256)
+    assert isinstance(imagenet[1], ResNet18)  # type: ignore[index]
+    assert imagenet[1].stem[0].kernel_size == (7, 7)  # type: ignore[index]
+    # Tested on the centre of what is stored, trained on what the policy has cropped.
+    seen = [imagenet[0](torch.zeros(1, 3, size, size)).shape[-1] for size in (256, 224)]  # type: ignore[index]
+    assert seen == [224, 224]
 
 
 def test_a_finished_seed_leaves_all_that_the_figures_and_a_reader_need(
