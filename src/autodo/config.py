@@ -103,6 +103,8 @@ class Config:
     """Training and trusted points of one hyper step; capped at the sizes of the sets."""
     hyper_every: int = 1
     """Hyper steps only on every k-th hyper batch of an epoch."""
+    trusted_every: int = 4
+    """Hyper steps that share the features of one trusted batch."""
     solver: str = "neumann"
     """Of the inverse-Hessian product: "neumann", "cg" or "identity"."""
     solver_steps: int = 5
@@ -118,6 +120,8 @@ class Config:
     """"auto" (CUDA if there is one), "cpu", "cuda", "cuda:1" ..."""
     precision: str = "auto"
     """"auto": bfloat16 autocast on CUDA, float32 elsewhere."""
+    cuda_graphs: bool = True
+    """Record steps on CUDA and replay them; off for networks that cannot be recorded."""
     num_workers: int = 0
     """Processes that read a dataset which is not held in memory."""
     checkpoint_every: int = 1
@@ -179,6 +183,7 @@ class Config:
             "weight_lr": 0.05,
             "label_lr": 0.05,
             "solver_alpha": 0.01,
+            "trusted_every": 1,
         }
         return cls(**{**values, **changes})
 
@@ -256,7 +261,14 @@ class Config:
 
 
 _LOWER_BOUNDS: dict[tuple[str, ...], float] = {
-    ("epochs", "batch_size", "hyper_batch_size", "hyper_every", "checkpoint_every"): 1,
+    (
+        "epochs",
+        "batch_size",
+        "hyper_batch_size",
+        "hyper_every",
+        "trusted_every",
+        "checkpoint_every",
+    ): 1,
     ("lr", "augment_lr", "weight_lr", "label_lr", "weight_decay", "magnitude"): 0,
     ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch", "belief_views"): 0,
 }

@@ -10,6 +10,7 @@ and the image gets centre + b (m - centre). The rows live in a table elsewhere; 
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 
@@ -123,12 +124,33 @@ class Augment:
         closed = math.log(INITIAL_PROBABILITY / (1 - INITIAL_PROBABILITY))
         return torch.cat((torch.zeros(count), torch.full((count,), closed)))
 
-    def sample(self, rows: Tensor, batch_size: int, generator: Generator | None = None) -> Tensor:
+    def noise(
+        self, batch_size: int, generator: Generator | None = None, like: Tensor | None = None
+    ) -> Tensor:
+        """The random numbers (2, B, A) that ``sample`` turns into values: uniform and normal.
+
+        They are drawn on the device of ``generator``, so that a run with a CPU generator repeats
+        on any device; without one, on that of ``like``, whose type they have (float32 unless told).
+        """
+        like = torch.empty(0) if like is None else like
+        device = like.device if generator is None else generator.device
+        shape = (batch_size, len(self.operations))
+        uniform = torch.rand(shape, generator=generator, device=device, dtype=like.dtype)
+        normal = torch.randn(shape, generator=generator, device=device, dtype=like.dtype)
+        return torch.stack((uniform, normal))
+
+    def sample(
+        self,
+        rows: Tensor,
+        batch_size: int,
+        generator: Generator | None = None,
+        *,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         """Values (B, A) of every operation, its centre where the gate is closed.
 
         ``rows`` is (B, 2A), or (2A,) or (1, 2A) for one row that all images share (their draws are
-        still their own). The random numbers are drawn on the device of ``generator`` and moved, so
-        that a run with a CPU generator repeats on any device; without one, on that of ``rows``.
+        still their own). ``noise`` (2, B, A) is drawn from ``generator`` unless it is given.
         """
         magnitude_logits, gate_logits = self._split(rows)
         if rows.dim() > 1 and len(rows) not in (1, batch_size):
@@ -137,7 +159,9 @@ class Augment:
                 "every image needs its own row, or all share one",
                 "gather the rows by the index of the batch",
             )
-        uniform, normal = self._noise(batch_size, magnitude_logits, generator)
+        if noise is None:
+            noise = self.noise(batch_size, generator, magnitude_logits)
+        uniform, normal = noise.to(magnitude_logits.device, non_blocking=True)
         centre, spread, low, high = self._constants(magnitude_logits)
         value = centre + spread * torch.sigmoid(magnitude_logits) * normal
         value = torch.clamp(value, low, high)
@@ -168,9 +192,16 @@ class Augment:
             result = adjust_hue(result, columns["hue"])
         return result.to(images.dtype)
 
-    def __call__(self, images: Tensor, rows: Tensor, generator: Generator | None = None) -> Tensor:
+    def __call__(
+        self,
+        images: Tensor,
+        rows: Tensor,
+        generator: Generator | None = None,
+        *,
+        noise: Tensor | None = None,
+    ) -> Tensor:
         """Draw values for ``images`` (B, C, H, W) from their ``rows`` and apply them."""
-        return self.apply(images, self.sample(rows, len(images), generator))
+        return self.apply(images, self.sample(rows, len(images), generator, noise=noise))
 
     def describe(self, rows: Tensor) -> dict[str, Tensor]:
         """What the rows (N, 2A) mean, as columns (N,) of the points table.
@@ -202,21 +233,18 @@ class Augment:
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         return rows[..., :count], rows[..., count:]
 
-    def _noise(self, batch_size: int, like: Tensor, generator: Generator | None) -> Tensor:
-        """Uniform and normal numbers, (2, B, A)."""
-        device = like.device if generator is None else generator.device
-        shape = (batch_size, like.shape[-1])
-        uniform = torch.rand(shape, generator=generator, device=device, dtype=like.dtype)
-        normal = torch.randn(shape, generator=generator, device=device, dtype=like.dtype)
-        return torch.stack((uniform, normal)).to(like.device, non_blocking=True)
-
     def _constants(self, like: Tensor) -> Tensor:
         """Centre, range * M/10, low and high of every operation in use, (4, A)."""
-        columns = [
-            (op.centre, op.range * self.magnitude / 10, op.low, op.high) for op in self._table()
-        ]
-        # Made on the host and sent without waiting: torch.tensor(..., device=) would stall the GPU.
-        return torch.tensor(columns, dtype=like.dtype).T.to(like.device, non_blocking=True)
+        return _constants(self.kind, self.magnitude, like.dtype, like.device)
+
+
+@functools.lru_cache
+def _constants(kind: str, magnitude: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # Kept: a step that is recorded as a CUDA graph cannot bring numbers from the host.
+    columns = [
+        (op.centre, op.range * magnitude / 10, op.low, op.high) for op in Augment(kind)._table()
+    ]
+    return torch.tensor(columns, dtype=dtype).T.contiguous().to(device)
 
 
 def binary_gate(logits: Tensor, uniform: Tensor, temperature: float = 1.0) -> Tensor:

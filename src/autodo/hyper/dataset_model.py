@@ -87,13 +87,26 @@ class DatasetModel(nn.Module):
         assert isinstance(table, Table)
         return table
 
+    def noise(self, count: int, generator: torch.Generator | None = None) -> Tensor | None:
+        """The random numbers with which ``count`` images are augmented, where any are."""
+        return None if self.augmentation is None else self.augmentation.noise(count, generator)
+
     def augment(
-        self, images: Tensor, index: Tensor, generator: torch.Generator | None = None
+        self,
+        images: Tensor,
+        index: Tensor,
+        generator: torch.Generator | None = None,
+        *,
+        noise: Tensor | None = None,
     ) -> Tensor:
-        """Images (B, C, H, W) of the points ``index``, each augmented by its own row."""
+        """Images (B, C, H, W) of the points ``index``, each augmented by its own row.
+
+        Random numbers come from ``generator``, unless they are given as ``noise``.
+        """
         if self.augmentation is None:
             return images
-        return self.augmentation(images, self.table("augment").gather(index), generator)
+        rows = self.table("augment").gather(index)
+        return self.augmentation(images, rows, generator, noise=noise)
 
     def weight_logits(self, index: Tensor) -> Tensor:
         """W: (B,)."""

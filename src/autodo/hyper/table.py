@@ -66,7 +66,7 @@ class Table(nn.Module):
         return self.rows.index_select(0, index.to(self.rows.device))
 
     @torch.no_grad()
-    def step(self, index: Tensor, gradient: Tensor, lr: float) -> None:
+    def step(self, index: Tensor, gradient: Tensor, lr: float | Tensor) -> None:
         """One descent step on the rows of the batch; gradient is (B, K)."""
         index = index.to(self.rows.device)
         if self.shared:

@@ -62,6 +62,19 @@ def evaluating(module: nn.Module) -> Iterator[None]:
             m.training = True
 
 
+@contextmanager
+def frozen(module: nn.Module) -> Iterator[None]:
+    """No parameter asks for a gradient inside, so a backward pass computes and keeps none."""
+    asking = [p for p in module.parameters() if p.requires_grad]
+    for p in asking:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in asking:
+            p.requires_grad_(True)
+
+
 class HyperOptimizer:
     """Moves the rows of a DatasetModel along the hypergradient of the trusted loss.
 
@@ -105,7 +118,9 @@ class HyperOptimizer:
         trusted: tuple[Tensor, Tensor],
         *,
         generator: torch.Generator | None = None,
-        scale: float = 1.0,
+        noise: Tensor | None = None,
+        scale: float | Tensor = 1.0,
+        encoded: bool = False,
         check: bool = True,
     ) -> HyperStep:
         """One step of lambda.
@@ -113,18 +128,19 @@ class HyperOptimizer:
         Args:
             batch: (images, index) of training points, not yet augmented.
             trusted: (images, labels).
-            generator: of the augmentation's random numbers.
+            generator: of the augmentation's random numbers, unless they are given as ``noise``.
             scale: multiplies the learning rates (a schedule).
+            encoded: trusted holds features already (what ``encode`` gave) instead of images.
             check: raise at once if the solver diverged or the gradient is not finite; a loop that
                 must not wait for the device passes False and looks at the result later.
         """
         images, index = batch
         trusted_images, trusted_labels = trusted
         module, encode = self._encoder(encoder)
-        with evaluating(module):
+        with evaluating(module), frozen(module):
             with torch.no_grad():
-                trusted_features = encode(trusted_images)
-            rows, features = self._train_features(encode, images, index, generator)
+                trusted_features = trusted_images if encoded else encode(trusted_images)
+            rows, features = self._train_features(encode, images, index, generator, noise)
             gradient = self.gradient(features.detach(), index, trusted_features, trusted_labels)
             gradients = {
                 "weight": gradient.weight_logits[:, None],
@@ -165,17 +181,29 @@ class HyperOptimizer:
         owner = getattr(encoder, "__self__", None)  # a method such as model.forward_features
         return owner if isinstance(owner, nn.Module) else self.head, encoder
 
+    @torch.no_grad()
+    def encode(self, encoder: Encoder | nn.Module, images: Tensor) -> Tensor:
+        """The head's input for ``images``, in eval mode: (B, D)."""
+        module, encode = self._encoder(encoder)
+        with evaluating(module):
+            return encode(images)
+
     def _train_features(
-        self, encode: Encoder, images: Tensor, index: Tensor, generator: torch.Generator | None
+        self,
+        encode: Encoder,
+        images: Tensor,
+        index: Tensor,
+        generator: torch.Generator | None,
+        noise: Tensor | None,
     ) -> tuple[Tensor | None, Tensor]:
         """Augmentation rows (a leaf, or None where they are not learned) and the features."""
         augmentation = self.data.augmentation
         if augmentation is None or "augment" not in self.learn:
             with torch.no_grad():
-                return None, encode(self.data.augment(images, index, generator))
+                return None, encode(self.data.augment(images, index, generator, noise=noise))
         with torch.enable_grad():
             rows = self.data.table("augment").gather(index).detach().clone().requires_grad_()
-            return rows, encode(augmentation(images, rows, generator))
+            return rows, encode(augmentation(images, rows, generator, noise=noise))
 
     def gradient(
         self, features: Tensor, index: Tensor, trusted_features: Tensor, trusted_labels: Tensor

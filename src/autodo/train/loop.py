@@ -28,10 +28,11 @@ from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.posterior import label_posterior
 from autodo.policies import get as get_policy
-from autodo.train.devices import autocast, choose_device
-from autodo.train.hyper_optimizer import HyperOptimizer, evaluating, head_input
+from autodo.train.devices import choose_device
+from autodo.train.hyper_optimizer import evaluating
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine
+from autodo.train.steps import Steps
 from autodo.train.watch import Watch
 
 TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
@@ -95,24 +96,8 @@ class Trainer:
             optimizer=config.lambda_optimizer,
             logit_adjustment=torch.zeros(num_classes) if config.prior_adjustment else None,
         ).to(self.device)
-        self.hyper = HyperOptimizer(
-            self.data,
-            head=head,
-            solver=config.make_solver(),
-            lr={
-                "augment": config.augment_lr,
-                "weight": config.weight_lr,
-                "label": config.label_lr,
-            },
-            learn=config.learns,
-        )
-        self.optimizer = torch.optim.SGD(
-            self.model.parameters(),
-            lr=config.lr,
-            momentum=config.momentum,
-            nesterov=config.momentum > 0,
-            weight_decay=config.weight_decay,
-        )
+        self.take = Steps(self.model, head, self.data, config, self.device)
+        self.hyper, self.optimizer = self.take.hyper, self.take.optimizer
         self.history: list[Metrics] = []
 
     @property
@@ -165,16 +150,10 @@ class Trainer:
         self.model.train()
         for step, (images, _, index) in enumerate(batches, (epoch - start) * self.steps):
             lr = config.lr * cosine(step, length * self.steps, config.warmup_epochs * self.steps)
-            with autocast(self.device, config.precision):
-                logits = self.model(self._augment(images, index, generator))
-            loss = self.data.loss(logits, index)
-            self.optimizer.zero_grad()
-            loss.backward()
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
-            self.optimizer.step()
-            watch.see(loss.detach().isfinite(), index)
-            total += loss.detach()
+            images = self.policy(images, generator)
+            loss = self.take.theta(images, index, self.data.noise(len(index), generator), lr)
+            watch.see(loss.isfinite(), index)
+            total += loss
             self.on_step()
         watch.look()
         return {"lr": lr, "train_loss": float(total) / self.steps}
@@ -213,7 +192,7 @@ class Trainer:
     def _belief(self, epoch: int) -> Tensor:
         """(N, C) mean log-probabilities of each training point over augmented views."""
         generator = self._generator(BELIEF, epoch)
-        encoder = self._encoder()
+        encoder = self.take.encode
         parts = []
         with evaluating(self.model):
             batches = self.points.batches(EVALUATION_BATCH, seed=None, points=self.count)
@@ -254,21 +233,22 @@ class Trainer:
             drop_last=True,
             points=self.count,
         )
-        encoder = self._encoder()
+        shared = self._steps_per_trusted_batch()
         diverged = []
         with evaluating(self.model):
             for k, (images, _, index) in enumerate(batches):
                 if k % config.hyper_every:
                     continue
-                step = elapsed + k // config.hyper_every
-                trusted_images, trusted_labels, _ = next(trusted)
-                result = self.hyper.step(
-                    encoder,
-                    (self.policy(images, generator), index),
-                    (self.policy(trusted_images, generator), trusted_labels),
-                    generator=generator,
-                    scale=cosine(step, whole, warmup) if config.lambda_schedule else 1.0,
-                    check=False,
+                done = k // config.hyper_every
+                if done % shared == 0:
+                    trusted_images, trusted_labels, _ = next(trusted)
+                    with torch.no_grad():
+                        features = self.take.encode(self.policy(trusted_images, generator))
+                images = self.policy(images, generator)
+                noise = self.data.noise(len(index), generator)
+                schedule = cosine(elapsed + done, whole, warmup) if config.lambda_schedule else 1.0
+                result = self.take.hyper_step(
+                    images, index, noise, (features, trusted_labels), schedule
                 )
                 finite.see(result.finite, index)
                 diverged.append(result.diverged)
@@ -284,10 +264,16 @@ class Trainer:
             )
         return {"solver_diverged": share}
 
+    def _steps_per_trusted_batch(self) -> int:
+        """Theta rests during the outer loop: where nothing is drawn, the features rest too."""
+        if len(self.trusted) <= self.config.hyper_batch_size and self.config.policy == "none":
+            return self.hyper_steps
+        return self.config.trusted_every
+
     @torch.no_grad()
     def _measure(self, epoch: int) -> Metrics:
         """Errors on trusted and test, and the two gradients that the outer loop aligns."""
-        encoder = self._encoder()
+        encoder = self.take.encode
         with evaluating(self.model):
             features, labels = self._features(self.trusted, encoder)
             metrics = {f"trusted_{k}": v for k, v in self._score(features, labels).items()}
@@ -332,17 +318,6 @@ class Trainer:
         logits = self.head(features)
         error = (logits.argmax(-1) != labels).float().mean()
         return {"loss": float(F.cross_entropy(logits, labels)), "error": float(error)}
-
-    def _encoder(self) -> Callable[[Tensor], Tensor]:
-        """Images to the head's input: computed in the run's precision, given in the head's."""
-        encode = head_input(self.model, self.head)
-
-        def encoder(images: Tensor) -> Tensor:
-            with autocast(self.device, self.config.precision):
-                features = encode(images)
-            return features.to(self.head.weight.dtype)
-
-        return encoder
 
     def _generator(self, *purpose: int) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.config.seed, *purpose))

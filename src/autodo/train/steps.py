@@ -1,0 +1,127 @@
+"""The two steps of Alg. 1: one of theta on the training loss, one of lambda on the trusted loss.
+
+Both are functions of tensors alone, so that on CUDA they are recorded once and replayed
+(``recorded``): images already on the device, drawn random numbers and rates come in as arguments.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from autodo.config import Config
+from autodo.hyper.dataset_model import DatasetModel
+from autodo.train.devices import autocast
+from autodo.train.hyper_optimizer import HyperOptimizer, HyperStep, head_input
+from autodo.train.recorded import Recorded
+
+
+class Steps:
+    """Moves a network and a dataset model, a batch at a time."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        head: nn.Linear,
+        data: DatasetModel,
+        config: Config,
+        device: torch.device,
+    ) -> None:
+        self.model, self.head, self.data, self.config, self.device = (
+            model, head, data, config, device
+        )  # fmt: skip
+        self.on_cuda = device.type == "cuda"
+        if self.on_cuda:
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.hyper = HyperOptimizer(
+            data,
+            head=head,
+            solver=config.make_solver(),
+            lr={
+                "augment": config.augment_lr,
+                "weight": config.weight_lr,
+                "label": config.label_lr,
+            },
+            learn=config.learns,
+        )
+        # A recorded step reads its rate from the device; a fused one reads it without waiting.
+        self.rate = torch.tensor(config.lr, device=device) if self.on_cuda else None
+        self.optimizer = torch.optim.SGD(
+            model.parameters(),
+            lr=config.lr if self.rate is None else self.rate,
+            momentum=config.momentum,
+            nesterov=config.momentum > 0,
+            weight_decay=config.weight_decay,
+            fused=self.on_cuda,
+        )
+        pool = torch.cuda.graph_pool_handle() if self.on_cuda else None
+        self._theta = Recorded(self._descend, device, pool=pool, enabled=config.cuda_graphs)
+        self._lambda = Recorded(self._descend_hyper, device, pool=pool, enabled=config.cuda_graphs)
+
+    def theta(self, images: Tensor, index: Tensor, noise: Tensor | None, lr: float) -> Tensor:
+        """One step of SGD on L = mean_i w_i l_i; returns the loss."""
+        for group in self.optimizer.param_groups:
+            if self.rate is None:
+                group["lr"] = lr
+            else:
+                group["lr"] = self.rate  # also after loading a state, which brings its own
+        if self.rate is not None:
+            self.rate.fill_(lr)
+        (loss,) = self._theta(images, index, noise)
+        return loss
+
+    def _descend(self, images: Tensor, index: Tensor, noise: Tensor | None) -> tuple[Tensor]:
+        with autocast(self.device, self.config.precision):
+            logits = self.model(self._layout(self.data.augment(images, index, noise=noise)))
+        loss = self.data.loss(logits, index)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return (loss.detach(),)
+
+    def hyper_step(
+        self,
+        images: Tensor,
+        index: Tensor,
+        noise: Tensor | None,
+        trusted: tuple[Tensor, Tensor],
+        scale: float,
+    ) -> HyperStep:
+        """One step of lambda; ``trusted`` is (features, labels), the model is in eval mode."""
+        factor = torch.full((), scale, device=self.device)
+        trusted_loss, residual, diverged, finite = self._lambda(
+            images, index, noise, *trusted, factor
+        )
+        return HyperStep(
+            trusted_loss=trusted_loss, residual=residual, diverged=diverged, finite=finite
+        )
+
+    def _descend_hyper(
+        self,
+        images: Tensor,
+        index: Tensor,
+        noise: Tensor | None,
+        features: Tensor,
+        labels: Tensor,
+        scale: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        step = self.hyper.step(
+            self.encode,
+            (images, index),
+            (features, labels),
+            noise=noise,
+            scale=scale,
+            encoded=True,
+            check=False,
+        )
+        return step.trusted_loss, step.residual, step.diverged, step.finite
+
+    def encode(self, images: Tensor) -> Tensor:
+        """The head's input (B, D): computed in the run's precision, given in the head's."""
+        with autocast(self.device, self.config.precision):
+            features = head_input(self.model, self.head)(self._layout(images))
+        return features.to(self.head.weight.dtype)
+
+    def _layout(self, images: Tensor) -> Tensor:
+        """Channels last on CUDA, where convolutions want it."""
+        return images.contiguous(memory_format=torch.channels_last) if self.on_cuda else images
