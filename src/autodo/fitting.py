@@ -22,7 +22,9 @@ from autodo.data.examples import Examples
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
 from autodo.errors import InputError, RunFolderError
+from autodo.export.decisions import load_reviewed
 from autodo.models.head import check_head, find_head
+from autodo.report.collect import collect
 from autodo.result import Result
 from autodo.train.devices import choose_device
 from autodo.train.loop import Trainer
@@ -45,6 +47,8 @@ def fit(
     num_classes: int | None = None,
     progress: bool = True,
     title: str = "autodo",
+    source: str | Path | None = None,
+    learned: str | Path | None = None,
 ) -> Result:
     """Train ``model`` and learn how to augment, weigh and relabel every example of ``train``.
 
@@ -60,8 +64,13 @@ def fit(
         head: the last linear layer, if it should not be looked for.
         num_classes: C, if some classes have no example.
         progress: show a progress bar.
+        source: where train was read from; kept with the run for ``autodo export``.
+        learned: another run on the same training set, whose weights, labels and augmentation this
+            one trains on as they are (and as its review decided) instead of learning them.
     """
     config = Config() if config is None else config
+    rows = None if learned is None else load_reviewed(learned)
+    config = config if rows is None else rows.config(config)
     sets = _open_sets(train, trusted, test, num_classes, progress)
     for warning in check_pair(sets["train"], sets["trusted"], test=sets.get("test")):
         warnings.warn(warning, UserWarning, stacklevel=2)
@@ -74,6 +83,8 @@ def fit(
         RunFolder.check(out, config, about, resume=resume, overwrite=overwrite)
 
     trainer = Trainer(model, head, sets["train"], sets["trusted"], config, test=sets.get("test"))
+    if rows is not None:
+        rows.into(trainer.data, trainer.count)
     folder = None
     if out is not None:
         folder = RunFolder.open(out, config, about, resume=resume, overwrite=overwrite)
@@ -94,6 +105,13 @@ def fit(
     )
     if folder is not None:
         result.write(folder)
+        collect(
+            trainer,
+            result.points,
+            folder.path,
+            source=None if source is None else str(source),
+            progress=progress,
+        )
     return result
 
 

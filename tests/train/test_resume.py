@@ -107,14 +107,18 @@ def test_killed_runs_end_bit_for_bit_like_one_that_was_not(
     assert checkpointed(run) >= 5
     finish(run, every=1)
     assert outcome(run) == outcome(uninterrupted)
-    left = {path.name for path in run.rglob("*") if path.is_file()}
-    assert {n for n in left if not n.startswith("events.out")} == {
+    left = {path.name for path in run.iterdir() if path.is_file()}
+    assert left == {
         "config.toml",
         "metrics.jsonl",
-        "last.pt",
         "points.parquet",
         "model.safetensors",
+        "lambda.safetensors",
     }
+    assert [path.name for path in (run / "checkpoints").iterdir()] == ["last.pt"]
+    views = [sorted(path.iterdir()) for path in (run / "view", uninterrupted / "view")]
+    assert [p.name for p in views[0]] == [p.name for p in views[1]]
+    assert [p.read_bytes() for p in views[0]] == [p.read_bytes() for p in views[1]]
 
 
 def test_a_checkpoint_every_third_epoch_loses_at_most_three(
