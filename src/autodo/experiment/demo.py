@@ -22,6 +22,8 @@ from autodo.experiment.methods import BASELINES, Score, run_autodo, run_baseline
 from autodo.experiment.pictures import bars, gallery, sheet, terminal_gallery
 from autodo.experiment.task import Task, digits_task
 from autodo.models import SmallCNN
+from autodo.report.page import write_report
+from autodo.report.view import Baseline, save_baselines
 from autodo.result import Result
 from autodo.train.files import write_with
 
@@ -87,8 +89,13 @@ def run(
     console.print(verdict(scores), highlight=False)
     _show_labels(console, task, scores, result, out)
     assert result.path is not None
+    baselines = [Baseline(name=n, confusion=scores[n].confusion) for n in BASELINES]
+    save_baselines(result.path, baselines)
+    with one_thread():
+        write_report(result.path, progress=progress)
     console.print("\n[bold]The results[/bold]", highlight=False)
     for name, about in {
+        "report.html": "all of it as a page to look at in a browser",
         "points.parquet": "one row per training image: given and suggested label, score, weight",
         "model.safetensors": "the network",
         "metrics.jsonl": "every epoch's numbers (tensorboard/ shows them as curves)",

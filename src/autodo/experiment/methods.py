@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from autodo.data.pixels import to_unit
 from autodo.experiment.task import Task, rare_half
 from autodo.fitting import fit
 from autodo.models.head import find_head
+from autodo.report.summaries import confusion
 from autodo.result import Result
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.loop import EVALUATION_BATCH, Trainer
@@ -39,6 +41,8 @@ class Score:
     rare_error: float
     """Test error on the rare half of the classes."""
     seconds: float
+    confusion: tuple[tuple[int, ...], ...] = ()
+    """(C, C) counts on the test set: row the true class, column the predicted one."""
     auc: float | None = None
     """Of the label score against the truly wrong labels."""
     average_precision: float | None = None
@@ -121,14 +125,14 @@ def run_autodo(
     """AutoDO on the task, scored on the test set and on the labels it suggests."""
     start = time.perf_counter()
     result = fit(
-        build(), task.train, task.trusted,
+        build(), task.train, task.trusted, test=task.test,
         config=config, out=out, overwrite=True, progress=progress, title="AutoDO",
     )  # fmt: skip
     score = _score(result.model, task, time.perf_counter() - start)
     return dataclasses.replace(score, **label_scores(task, result)), result
 
 
-def label_scores(task: Task, result: Result) -> dict[str, float]:
+def label_scores(task: Task, result: Result) -> dict[str, Any]:
     """How well the points table finds and corrects the wrong labels."""
     wrong = task.wrong.numpy()
     if not wrong.any() or wrong.all():
@@ -155,8 +159,10 @@ def _score(model: nn.Module, task: Task, seconds: float) -> Score:
         )
     miss = predicted != task.test.labels
     rare = torch.isin(task.test.labels, rare_half(task.test.num_classes))
+    counts = confusion(task.test.labels.numpy(), predicted.numpy(), task.test.num_classes)
     return Score(
         test_error=float(miss.float().mean()),
         rare_error=float(miss[rare].float().mean()),
         seconds=seconds,
+        confusion=tuple(map(tuple, counts.tolist())),
     )

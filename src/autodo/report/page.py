@@ -116,7 +116,7 @@ def settings(config: Config) -> list[dict[str, Any]]:
 
 def facts(run: Run) -> dict[str, str]:
     """Where the run lies, what it was made of and with."""
-    shown = {"run": str(run.path.resolve())}
+    shown = {"run": str(run.path)}
     if run.view.exists and (source := run.view.read_about().get("source")):
         shown["training set"] = source
     for name in ("train", "trusted", "test"):

@@ -39,7 +39,7 @@ function drawMagnitudes(root) {
   }
 
   function cell(p, m, a) {
-    return el("td", {}, `${(100 * p).toFixed(0)}%`, el("small", {}, `±${number(m)}${units[a]}`));
+    return el("td", {}, `${(100 * p).toFixed(0)}%`, el("small", {}, `±${+m.toPrecision(3)}${units[a]}`));
   }
 }
 

@@ -89,10 +89,26 @@ function classSelect(label, counts, onchange) {
   return el("label", {}, label, select);
 }
 
+// options: [value, text] pairs, the first of which is chosen.
 function choice(label, options, onchange) {
   const select = el("select", { onchange: () => onchange(select.value) });
-  for (const [value, text] of Object.entries(options)) select.append(el("option", { value }, text));
+  for (const [value, text] of options) select.append(el("option", { value }, text));
   return el("label", {}, label, select);
+}
+
+// Which colour is which class, where the classes are few enough to be told apart.
+function legend() {
+  const list = el("div", { class: "legend" });
+  const draw = () => list.replaceChildren(...classes.map((name, c) => {
+    const mark = el("i");
+    mark.style.background = colour(c);
+    return el("span", {}, mark, name);
+  }));
+  if (classes.length <= 20) {
+    draw();
+    redraws.push(draw);
+  }
+  return list;
 }
 
 // A button that is on or off.

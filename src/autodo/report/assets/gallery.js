@@ -42,7 +42,7 @@ function gallery(root, items, { note, page, filters = false }) {
     root.append(el("div", { class: "tools" },
       classSelect("given label", counts("given"), (c) => { given = c; shown = page; draw(); }),
       classSelect("suggested label", counts("suggested"), (c) => { suggested = c; shown = page; draw(); }),
-      choice("order", { first: "surest first", class: "by class", "low weight": "lowest weight first", "high weight": "highest weight first" }, (v) => { sort = v; draw(); })));
+      choice("order", [["first", "surest first"], ["class", "by class"], ["low weight", "lowest weight first"], ["high weight", "highest weight first"]], (v) => { sort = v; draw(); })));
   }
   root.append(cards, el("div", { class: "more" }, more, told));
   draw();

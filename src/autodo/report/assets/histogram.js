@@ -17,7 +17,7 @@ function drawHistograms(root) {
   const grid = el("div", { class: "histograms" });
   const more = el("button", { onclick: () => { limit = Infinity; draw(); } });
   let order = "class", limit = few;
-  root.append(el("div", { class: "tools" }, choice("order", { class: "by class", raised: "most raised first", muted: "most muted first" }, (v) => { order = v; draw(); })));
+  root.append(el("div", { class: "tools" }, choice("order", [["class", "by class"], ["raised", "most raised first"], ["muted", "most muted first"]], (v) => { order = v; draw(); })));
   root.append(grid, el("div", { class: "more" }, more));
   draw();
 

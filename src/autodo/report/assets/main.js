@@ -1,12 +1,13 @@
 // The sections, from top to bottom.
+const narrow = innerWidth < 640;
 if ($("suspicious")) {
-  gallery($("suspicious"), data.gallery.suspicious, { page: 42, filters: true, note: (item) => `score ${item.score.toFixed(3)}` });
+  gallery($("suspicious"), data.gallery.suspicious, { page: narrow ? 18 : 28, filters: true, note: (item) => `score ${item.score.toFixed(3)}` });
 }
 drawCurves($("curves-plots"));
 if (data.confusion) drawConfusions($("confusion-plots"));
 if (data.histogram) drawHistograms($("histograms"));
 for (const name of ["raised", "muted"]) {
-  if ($(name)) gallery($(name), data.gallery[name], { page: 12, note: (item) => `weight ${item.weight.toFixed(2)}` });
+  if ($(name)) gallery($(name), data.gallery[name], { page: narrow ? 9 : 12, note: (item) => `weight ${item.weight.toFixed(2)}` });
 }
 if (data.augmentation) {
   drawMagnitudes($("magnitudes"));
@@ -41,7 +42,7 @@ function drawMap(root) {
   label.forEach((c) => counts[c]++);
   let chosen = null, set = "all", only = false;
   const told = el("span", { class: "quiet", role: "status" });
-  const sets = Object.fromEntries([["all", "all sets"], ...map.sets.map((name, s) => [s, name])]);
+  const sets = [["all", "all sets"], ...map.sets.map((name, s) => [s, name])];
   root.append(el("div", { class: "tools" },
     classSelect("class", counts, (c) => { chosen = c; update(); }),
     choice("set", sets, (v) => { set = v; update(); }),
@@ -61,6 +62,7 @@ function drawMap(root) {
       return [tile, ...said];
     },
   });
+  root.append(legend());
   update();
 
   function update() {
@@ -80,6 +82,7 @@ function drawPoints(root) {
   const counts = new Array(classes.length).fill(0);
   given.forEach((c) => counts[c]++);
   const place = (log) => (log - low) / (high - low);
+  const weightTicks = () => (high - low < 2 ? ticks(2 ** low, 2 ** high, 6) : ticks(low, high, 6).map((v) => 2 ** v));
   let chosen = null, to = null, only = false;
   const told = el("span", { class: "quiet", role: "status" });
   root.append(el("div", { class: "tools" },
@@ -91,7 +94,7 @@ function drawPoints(root) {
     label: `Label score against weight of ${count(given.length)} training images.`,
     axes: {
       x: [0, 0.2, 0.4, 0.6, 0.8, 1].map((v) => [v, `${v}`]),
-      y: ticks(low, high, 6).map((v) => [place(v), `${+(2 ** v).toPrecision(3)}`]),
+      y: weightTicks().map((w) => [place(Math.log2(w)), `${+w.toPrecision(3)}`]),
       names: ["learned probability of the given label", "weight"],
     },
     describe: (i) => lines(
@@ -99,6 +102,7 @@ function drawPoints(root) {
       given[i] === suggested[i] ? classes[given[i]] : `${classes[given[i]]} → ${classes[suggested[i]]}`,
       `score ${x[i].toFixed(3)}, weight ${(2 ** (low + y[i] * (high - low))).toFixed(2)}`),
   });
+  root.append(legend());
   update();
 
   function update() {
