@@ -1,0 +1,209 @@
+"""What is believed of every training point by heads that have not seen its label.
+
+Two heads begin. One has learned from the trusted points alone; with few of them it knows little.
+The other has learned from the given labels, out of fold; it knows the features well and repeats the
+labels' mistakes. Their log-beliefs are added with the weights that serve the trusted points best,
+which neither has seen (:func:`stack`). ``hyper.posterior`` makes labels of that, and heads
+that learn from those labels and the trusted points believe better (:func:`learn`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+from torch import Tensor
+
+from autodo.auditing.heads import Heads, fit_heads, outside, split
+from autodo.data.randomness import derive
+from autodo.hyper.posterior import SHRINKAGE, LabelPosterior, label_posterior
+
+L2_GRID = tuple(10.0**k for k in range(-2, 5))
+CHOICE_POINTS = 5000
+"""Trusted points on which L2 is chosen, at the most."""
+POSTERIOR_POINTS = 5000
+"""Points from which the noise is estimated, at the most, or 100 per class if that is more."""
+LARGEST_WEIGHT = 5.0
+"""Of a belief in a stack; beliefs that are never wrong would get an infinite one."""
+CLOSE = 1e-3
+"""Tolerance where points are so few that heads part them all: curvature then is far below usual."""
+FOLDS, CHOICE, NOISE = range(3)
+"""Purposes of random numbers: the second word of every derived seed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Labels:
+    """What true class a belief and a given label point to: q ~ b^(1/tau) pi / pi0 T[:, y]."""
+
+    noise: LabelPosterior | None
+    """None where the belief tells nothing: the given labels stand."""
+    log_transition: Tensor
+    """log T: (C, C)."""
+    log_ratio: Tensor
+    """log pi / pi0: (C,)."""
+
+    def __call__(self, log_belief: Tensor, given: Tensor) -> Tensor:
+        """log q: (n, C), of beliefs (n, C) and given labels (n,)."""
+        if self.noise is None:
+            classes = log_belief.shape[1]
+            return F.one_hot(given, classes).to(log_belief.dtype).clamp_min(1e-30).log()
+        logits = log_belief / self.noise.temperature + self.log_ratio + self.log_transition.T[given]
+        return F.log_softmax(logits, -1)
+
+
+def estimate_labels(
+    log_belief: Tensor, given: Tensor, trusted_shares: Tensor, generator: torch.Generator
+) -> Labels:
+    """Estimate noise, temperature and class mix on some of the points, to be used on all."""
+    count, classes = log_belief.shape
+    limit = max(POSTERIOR_POINTS, 100 * classes)
+    some = torch.randperm(count, generator=generator)[:limit]
+    noise = label_posterior(log_belief[some], given[some], trusted_shares)
+    if math.isinf(noise.temperature):
+        nothing = torch.zeros(classes)
+        return Labels(noise=None, log_transition=nothing, log_ratio=nothing)
+    confusion = noise.labels.T @ F.one_hot(given[some], classes).float()
+    uniform = (1 - noise.noise_rate) * torch.eye(classes) + noise.noise_rate / classes
+    transition = (confusion + SHRINKAGE * uniform) / (confusion.sum(1, keepdim=True) + SHRINKAGE)
+    return Labels(
+        noise=replace(noise, labels=noise.labels[:0]),
+        log_transition=transition.log(),
+        log_ratio=(noise.class_shares / trusted_shares).log(),
+    )
+
+
+def stack(beliefs: list[Tensor], labels: Tensor) -> Tensor:
+    """(J,) weights a >= 0 for which softmax(sum_j a_j log b_j) fits the labels (n,) best.
+
+    Of two beliefs (n, C), one right and one at random, the right one counts:
+
+    >>> right = torch.tensor([[0.8, 0.2], [0.2, 0.8], [0.6, 0.4], [0.6, 0.4]]).log()
+    >>> luck = torch.tensor([[0.3, 0.7], [0.3, 0.7], [0.7, 0.3], [0.7, 0.3]]).log()
+    >>> stack([right, luck], torch.tensor([0, 1, 0, 1])) > 0.1
+    tensor([ True, False])
+    """
+    logs = torch.stack(beliefs).double()
+    right = F.one_hot(labels, logs.shape[-1]).double()
+
+    def objective(a: np.ndarray) -> tuple[float, np.ndarray]:
+        log_p = F.log_softmax(torch.einsum("j,jnc->nc", torch.from_numpy(a), logs), -1)
+        gradient = torch.einsum("nc,jnc->j", log_p.exp() - right, logs)
+        count = len(labels)
+        return -float((right * log_p).sum()) / count, gradient.numpy() / count
+
+    first = np.full(len(beliefs), 1 / len(beliefs))
+    bounds = [(0.0, LARGEST_WEIGHT)] * len(beliefs)
+    found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds)
+    return torch.from_numpy(found.x).float()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Learned:
+    """The last heads, what was learned of the noise, and who has seen what."""
+
+    heads: Heads
+    labels: Labels
+    l2: float
+    shift: Tensor
+    """(C,) the logit adjustment under which the heads were trained."""
+    fold: Tensor
+    """(n,) of each training point; head k has not seen fold k."""
+    trusted_fold: Tensor
+    stack_weights: Tensor
+    """(2,) of the trusted head and of the heads on given labels at the start."""
+
+
+def learn(
+    features: Tensor,
+    given: Tensor,
+    trusted: Tensor,
+    trusted_labels: Tensor,
+    *,
+    folds: int,
+    rounds: int,
+    seed: int,
+    tell: Callable[[], object] = lambda: None,
+) -> Learned:
+    """Heads for features (n, D) with given labels (n,), from trusted (m, D), (m,).
+
+    Both are standardised, and every class 0 .. C - 1 has a trusted point. ``tell`` is called
+    after each of the rounds + 3 fits.
+    """
+    shares = torch.bincount(trusted_labels) + 1.0
+    shares /= shares.sum()
+    classes = len(shares)
+    generator = torch.Generator().manual_seed(derive(seed, FOLDS))
+    fold = split(len(given), folds, generator, given)
+    trusted_fold = split(len(trusted), folds, generator, trusted_labels)
+    right = F.one_hot(trusted_labels, classes).float()
+    onehot = F.one_hot(given, classes).float()
+
+    l2 = choose_l2(trusted, trusted_labels, folds=folds, seed=seed)
+    tell()
+    # Fold k of the trusted points is judged by the head without it, train by the mean of all.
+    one = fit_heads(trusted, right, outside(trusted_fold, folds), l2=l2, tolerance=CLOSE)
+    tell()
+    shift = _shift(onehot, shares)
+    other = fit_heads(features, onehot, outside(fold, folds), l2=l2, shift=shift)
+    tell()
+    nowhere = torch.full_like(trusted_fold, -1)
+    weights = stack(
+        [one.belief(trusted, trusted_fold), other.belief(trusted, nowhere)], trusted_labels
+    )
+    own = _belief(one, features, torch.full_like(fold, -1))
+    belief = F.log_softmax(weights[0] * own + weights[1] * _belief(other, features, fold), -1)
+    generator = torch.Generator().manual_seed(derive(seed, NOISE))
+    labels = estimate_labels(belief, given, shares, generator)
+
+    heads = other
+    points = torch.cat([features, trusted])
+    seen = torch.cat([outside(fold, folds), outside(trusted_fold, folds)])
+    for _ in range(rounds):
+        soft = torch.cat([labels(belief, given).exp(), right])
+        shift = _shift(soft, shares)
+        heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
+        belief = _belief(heads, features, fold)
+        labels = estimate_labels(belief, given, shares, generator)
+        tell()
+    return Learned(
+        heads=heads,
+        labels=labels,
+        l2=l2,
+        shift=shift,
+        fold=fold,
+        trusted_fold=trusted_fold,
+        stack_weights=weights,
+    )
+
+
+def choose_l2(trusted: Tensor, labels: Tensor, *, folds: int, seed: int) -> float:
+    """The L2 of the grid whose heads, out of fold, give the trusted labels the best likelihood."""
+    generator = torch.Generator().manual_seed(derive(seed, CHOICE))
+    some = torch.randperm(len(labels), generator=generator)[:CHOICE_POINTS]
+    features, labels = trusted[some], labels[some]
+    if len(features) < features.shape[1]:
+        # Heads lie in the span of the points, where the penalty is the same: fewer numbers.
+        features = features @ torch.linalg.svd(features, full_matrices=False).Vh.T
+    right = F.one_hot(labels, int(labels.max()) + 1).float()
+    fold = split(len(labels), folds, generator, labels)
+    losses = {}
+    for l2 in L2_GRID:
+        heads = fit_heads(features, right, outside(fold, folds), l2=l2, tolerance=CLOSE)
+        losses[l2] = float(F.nll_loss(heads.belief(features, fold), labels))
+    return min(losses, key=losses.__getitem__)
+
+
+def _belief(heads: Heads, features: Tensor, fold: Tensor) -> Tensor:
+    rows = max(1, 2**22 // heads.bias.numel())
+    parts = zip(features.split(rows), fold.split(rows), strict=True)
+    return torch.cat([heads.belief(*part) for part in parts])
+
+
+def _shift(labels: Tensor, trusted_shares: Tensor) -> Tensor:
+    """log(share in training / share in trusted) of each class."""
+    return (labels.mean(0).clamp_min(1e-6) / trusted_shares).log()
