@@ -217,6 +217,41 @@ def fit(
             _summarise(result)
 
 
+@app.command(epilog="Example:\n\n  autodo bench --json bench.json")
+def bench(
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = "auto",
+    network: Annotated[
+        str | None,
+        typer.Option(
+            help="Such as wrn-16-4.",
+            show_default="wrn-28-10; wrn-10-1 on CPU",
+            metavar="NAME",
+        ),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Images per step.", min=2)] = None,
+    points: Annotated[int | None, typer.Option(help="Training images.", min=2)] = None,
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(help="Lengths of lambda's tables to compare; again for each.", metavar="N"),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write everything measured here, too.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Time the steps beside the machine's limits and beside the published way."""
+    with _told("nothing was written"):
+        from autodo.experiment.bench import command
+
+        command.run(
+            device=device,
+            network=network,
+            batch=batch,
+            points=points,
+            sizes=tuple(rows) if rows else None,
+            json_file=json,
+        )
+
+
 def _config(file: Path | None, settings: list[str], flags: dict[str, Any]) -> Config:
     """Options over --set over --config over the defaults."""
     from autodo.config import Config

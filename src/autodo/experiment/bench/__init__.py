@@ -1,0 +1,1 @@
+"""How long steps take, and how near that is to what the machine can do (``autodo bench``)."""

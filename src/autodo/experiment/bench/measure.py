@@ -1,0 +1,331 @@
+"""The measurements of ``autodo bench``: floors, steps, an epoch, memory, tables of any length.
+
+A step here is what the trainer does for one batch: fetch uint8 images on the device, the policy,
+the learned warp, forward, backward, update. Everything compared is timed in one process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from autodo.config import Config
+from autodo.data.examples import Examples
+from autodo.data.pixels import to_unit
+from autodo.experiment.bench.published import PublishedSteps
+from autodo.models import build
+from autodo.models.head import find_head
+from autodo.train.devices import choose_device
+from autodo.train.hyper_optimizer import evaluating
+from autodo.train.loop import Trainer
+
+CLASSES = 10
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What is timed."""
+
+    network: str
+    batch: int
+    points: int
+    trusted: int
+    device: str
+    policy: str = "randaugment:3,7,colour+standard:svhn"
+    repeats: int = 30
+    sizes: tuple[int, ...] = SIZES
+
+    @classmethod
+    def default(cls, device: str) -> Setting:
+        """WRN-28-10 on CUDA as in the paper, a small network elsewhere."""
+        if choose_device(device).type == "cuda":
+            return cls(network="wrn-28-10", batch=256, points=50_000, trusted=10_000, device=device)
+        return cls(
+            network="wrn-10-1", batch=64, points=2_000, trusted=500, device=device, repeats=5
+        )
+
+
+@dataclass(kw_only=True)
+class Timing:
+    """One row of the table."""
+
+    name: str
+    ms: float
+    flops: float
+    """Of the step, counted at the convolutions and products of the network."""
+    images: int
+    floor_ms: float
+    """``flops`` at the speed of a large product in the step's precision."""
+    published_ms: float | None = None
+    peak_gib: float | None = None
+
+    def row(self) -> dict[str, Any]:
+        """The row as JSON has it."""
+        return {
+            "step": self.name,
+            "ms": self.ms,
+            "images_per_s": self.images / self.ms * 1e3,
+            "tflops": self.flops / self.ms / 1e9,
+            "times_floor": self.ms / self.floor_ms,
+            "published_ms": self.published_ms,
+            "times_faster_than_published": self.published_ms and self.published_ms / self.ms,
+            "peak_gib": self.peak_gib,
+        }
+
+
+@dataclass(kw_only=True)
+class Report:
+    """Everything that was measured."""
+
+    setting: Setting
+    device: str
+    product_tflops: float
+    copy_gbs: float
+    timings: list[Timing] = field(default_factory=list)
+    epoch_over_steps: float = 0.0
+    memory_over_plain: float | None = None
+    ms_by_rows: dict[int, tuple[float, float]] = field(default_factory=dict)
+    """Training and hyper step for each length of the tables."""
+    prepare_s: float = 0.0
+    """First steps: kernels chosen and compiled, graphs recorded."""
+
+
+def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) -> Report:
+    """All of it; ``tell`` hears what comes next."""
+    device = choose_device(setting.device)
+    tell("floors: a large product and a copy")
+    product, copy = floors(device)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    report = Report(setting=setting, device=name, product_tflops=product, copy_gbs=copy)
+
+    tell("training step, hyper steps")
+    forward = _forward_flops(setting, device)
+    start = time.perf_counter()
+    bench = Bench(setting, setting.points)
+    with _peak(device) as peak:
+        bench.theta()
+        report.prepare_s = time.perf_counter() - start
+        training = bench.milliseconds(bench.theta)
+        training_peak = peak()
+        full = bench.milliseconds(bench.hyper)
+        whole_peak = peak()
+    tell("an epoch against its steps")
+    report.epoch_over_steps = bench.epoch_over_steps()
+    del bench
+    few = Bench(setting, setting.points, learn_augment=False)
+    partial = few.milliseconds(few.hyper)
+    del few
+
+    tell("plain training, for its memory")
+    with _peak(device) as peak:
+        plain = Bench(setting, setting.points, plain=True)
+        plain.milliseconds(plain.theta)
+        plain_peak = peak()
+    del plain
+
+    tell("the published way")
+    published = _published(setting, device)
+    shared = Config().trusted_every
+    rows = (
+        # name, ms, forward passes' worth of arithmetic, published, peak
+        ("training", training, 3.0, published[0], training_peak),
+        ("hyper A+W+S", full, 2.0 + 1 / shared, published[1], whole_peak),
+        ("hyper W+S", partial, 1.0 + 1 / shared, None, None),
+    )
+    for name, ms, passes, other, gib in rows:
+        flops = passes * forward
+        report.timings.append(
+            Timing(
+                name=name,
+                ms=ms,
+                flops=flops,
+                images=setting.batch,
+                floor_ms=flops / product / 1e9,
+                published_ms=other,
+                peak_gib=gib,
+            )
+        )
+    if whole_peak is not None and plain_peak is not None:
+        report.memory_over_plain = whole_peak / plain_peak
+    for size in setting.sizes:
+        tell(f"tables of {size:,} rows")
+        bench = Bench(setting, size)
+        report.ms_by_rows[size] = (
+            bench.milliseconds(bench.theta), bench.milliseconds(bench.hyper)
+        )  # fmt: skip
+        del bench
+    return report
+
+
+class Bench:
+    """A trainer on random images, whose steps can be taken one at a time.
+
+    ``rows`` is the length of lambda's tables; beyond the number of images, points share images.
+    """
+
+    def __init__(
+        self, setting: Setting, rows: int, *, learn_augment: bool = True, plain: bool = False
+    ) -> None:
+        self.setting = setting
+        device = choose_device(setting.device)
+        config = Config.paper(
+            epochs=1_000_000,  # far from the end of every schedule
+            batch_size=setting.batch,
+            hyper_batch_size=setting.batch,
+            start_epoch=0,
+            policy="none" if plain else setting.policy,
+            augment="none" if plain else "affine",
+            learn_augment=learn_augment and not plain,
+            learn_weights=not plain,
+            learn_labels=not plain,
+            trusted_every=Config().trusted_every,
+            device=setting.device,
+            lr=1e-3,
+        )
+        model = build(setting.network, channels=3, num_classes=CLASSES, image_size=32).to(device)
+        images = random_images(setting.points, 0)
+        head = find_head(model, to_unit(images.images[:2]))
+        self.trainer = Trainer(model, head, images, random_images(setting.trusted, 1), config)
+        if rows != setting.points:
+            self._lengthen(rows, config)
+        self.rows = rows
+        self.generator = torch.Generator().manual_seed(0)
+        self.taken = 0
+
+    def _lengthen(self, rows: int, config: Config) -> None:
+        """Give the trainer tables of another length."""
+        from autodo.hyper.dataset_model import DatasetModel
+        from autodo.train.steps import Steps
+
+        trainer = self.trainer
+        labels = torch.arange(rows, device=trainer.device) % CLASSES
+        trainer.data = DatasetModel(
+            labels,
+            num_classes=CLASSES,
+            augment=trainer.data.augmentation,
+            optimizer=config.lambda_optimizer,
+        ).to(trainer.device)
+        trainer.take = Steps(trainer.model, trainer.head, trainer.data, config, trainer.device)
+
+    def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        trainer, size = self.trainer, self.setting.batch
+        index = torch.randint(self.rows, (size,), generator=self.generator)
+        images = trainer.points.fetch(index % self.setting.points)
+        images = trainer.policy(images, self.generator)
+        noise = trainer.data.noise(size, self.generator)
+        return images, index.to(trainer.device, non_blocking=True), noise
+
+    def theta(self) -> None:
+        """One training step."""
+        self.trainer.model.train()
+        self.trainer.take.theta(*self._batch(), 1e-3)
+
+    def hyper(self) -> None:
+        """One hyper step, with its share of the trusted passes."""
+        trainer = self.trainer
+        trainer.model.eval()
+        if self.taken % trainer.config.trusted_every == 0:
+            index = torch.randint(self.setting.trusted, (self.setting.batch,))
+            with torch.no_grad():
+                images = trainer.policy(trainer.trusted.fetch(index), self.generator)
+                self.trusted = trainer.take.encode(images)
+            self.trusted_labels = trainer.trusted.labels[index.to(trainer.device)]
+        self.taken += 1
+        trainer.take.hyper_step(*self._batch(), (self.trusted, self.trusted_labels), 0.0)
+
+    def milliseconds(self, step: Callable[[], None]) -> float:
+        """Median over five runs of so many steps, one after the other."""
+        with evaluating(self.trainer.model):
+            return milliseconds(step, self.trainer.device, self.setting.repeats)
+
+    def epoch_over_steps(self) -> float:
+        """Wall-clock time of a whole training epoch of the trainer over that of its steps."""
+        step = self.milliseconds(self.theta)
+        self.trainer._descend_theta(0)
+        start = time.perf_counter()
+        self.trainer._descend_theta(1)  # ends by reading the loss, hence waits for the device
+        return (time.perf_counter() - start) * 1e3 / (step * self.trainer.steps)
+
+
+def milliseconds(step: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Median over five runs of ``repeats`` steps, after what has to be done once."""
+    for _ in range(6):
+        step()
+    times = []
+    for _ in range(5):
+        _wait(device)
+        start = time.perf_counter()
+        for _ in range(repeats):
+            step()
+        _wait(device)
+        times.append((time.perf_counter() - start) / repeats * 1e3)
+    return statistics.median(times)
+
+
+def floors(device: torch.device) -> tuple[float, float]:
+    """TFLOP/s of a large product (bfloat16 on CUDA, else float32) and GB/s of a copy."""
+    cuda = device.type == "cuda"
+    size, dtype = (8192, torch.bfloat16) if cuda else (1024, torch.float32)
+    a = torch.randn(size, size, device=device).to(dtype)
+    product = milliseconds(lambda: a @ a, device, 20)
+    source = torch.empty(1 << (30 if cuda else 26), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copy = milliseconds(lambda: target.copy_(source), device, 10)
+    return 2 * size**3 / product / 1e9, 2 * source.numel() / copy / 1e6
+
+
+def random_images(count: int, seed: int) -> Examples:
+    """uint8 images of 3x32x32 with labels in turn."""
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+    return Examples.from_arrays(images, torch.arange(count) % CLASSES)
+
+
+def _forward_flops(setting: Setting, device: torch.device) -> float:
+    """Floating-point operations of one forward pass of a batch."""
+    model = build(setting.network, channels=3, num_classes=CLASSES, image_size=32).to(device).eval()
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        model(torch.zeros(setting.batch, 3, 32, 32, device=device))
+    return float(counter.get_total_flops())
+
+
+def _published(setting: Setting, device: torch.device) -> tuple[float, float]:
+    """Milliseconds of the published training and hyper step."""
+    model: nn.Module = build(setting.network, channels=3, num_classes=CLASSES, image_size=32)
+    model.to(device)
+    images = to_unit(random_images(setting.batch, 2).images.to(device))
+    labels = torch.arange(setting.points) % CLASSES
+    steps = PublishedSteps(model, find_head(model, images[:2]), labels, CLASSES)
+    index = torch.randint(setting.points, (setting.batch,), device=device)
+    trusted = labels[: setting.batch].to(device)
+    repeats = max(3, setting.repeats // 3)
+    return (
+        milliseconds(lambda: steps.theta(images, index), device, repeats),
+        milliseconds(lambda: steps.hyper(images, index, images, trusted), device, repeats),
+    )
+
+
+@contextmanager
+def _peak(device: torch.device) -> Iterator[Callable[[], float | None]]:
+    """Inside, a function that gives the peak of allocated memory in GiB; None off CUDA."""
+    if device.type != "cuda":
+        yield lambda: None
+        return
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    yield lambda: (torch.cuda.max_memory_allocated(device) - before) / 2**30
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
