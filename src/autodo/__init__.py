@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from autodo.auditing.audit import audit
     from autodo.config import Config
     from autodo.fitting import fit
     from autodo.hyper.dataset_model import DatasetModel
@@ -23,6 +24,7 @@ __all__ = [
     "Identity",
     "Neumann",
     "Result",
+    "audit",
     "fit",
 ]
 
@@ -34,6 +36,7 @@ _HOMES = {
     "Identity": "autodo.implicit.solvers",
     "Neumann": "autodo.implicit.solvers",
     "Result": "autodo.result",
+    "audit": "autodo.auditing.audit",
     "fit": "autodo.fitting",
 }
 _PACKAGES = ("data", "hyper", "implicit", "models", "policies")

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from autodo.auditing import command as audit_command
 from autodo.errors import AutodoError, InputError
 from autodo.experiment.paper import command as paper_command
 
@@ -444,6 +445,7 @@ def _telling(command: Callable[..., None], interrupted: str) -> Callable[..., No
     return told
 
 
+app.command(epilog=audit_command.EXAMPLES)(_telling(audit_command.audit, "nothing was written"))
 app.command(epilog=paper_command.EXAMPLES)(
     _telling(paper_command.paper, "the same command goes on with the last whole epoch")
 )
