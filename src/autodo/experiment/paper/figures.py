@@ -390,7 +390,9 @@ def _save(path: Path, figure: Figure) -> list[Path]:
             metadata = {"Date": None} if format_ == "svg" else None
 
             def write(stream: Any, format_: str = format_, metadata: Any = metadata) -> None:
-                figure.savefig(stream, format=format_, dpi=150, metadata=metadata)
+                figure.savefig(
+                    stream, format=format_, dpi=150, metadata=metadata, bbox_inches="tight"
+                )
 
             write_with(file, write)
     return files
