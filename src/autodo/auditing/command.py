@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 EXAMPLES = """\
-Example, for a Parquet file with the columns embedding, label and trusted (true where a label is
-known to be right):
+Example, for a Parquet file with the columns embedding, label and trusted:
 
   autodo audit embeddings.parquet
 
@@ -22,7 +21,7 @@ The trusted points in a file of their own:
 
   autodo audit train.parquet --trusted trusted.parquet --out points.parquet
 
-An .npz holds the arrays embeddings, labels, trusted_embeddings and trusted_labels:
+An .npz holds embeddings, labels, trusted_embeddings, trusted_labels:
 
   autodo audit embeddings.npz
 """

@@ -98,7 +98,8 @@ def read_pair(file: Path, trusted: Path | None, names: Names) -> tuple[Columns, 
             "some rows are trusted and the others are audited",
             "mark the rows whose labels are known to be right, and only those",
         )
-    return train.rows(slice(audited)), train.rows(slice(audited, None))
+    # They lie in reverse, see _from_parquet.
+    return train.rows(slice(audited)), train.rows(slice(None, audited - 1, -1))
 
 
 def _read(file: Path, names: Names) -> Columns:
