@@ -25,6 +25,7 @@ import typer
 from autodo.auditing import command as audit_command
 from autodo.errors import AutodoError, InputError
 from autodo.experiment.paper import command as paper_command
+from autodo.report import command as report_command
 
 if TYPE_CHECKING:
     from torch import nn
@@ -446,6 +447,9 @@ def _telling(command: Callable[..., None], interrupted: str) -> Callable[..., No
 
 
 app.command(epilog=audit_command.EXAMPLES)(_telling(audit_command.audit, "nothing was written"))
+app.command(epilog=report_command.EXAMPLES)(
+    _telling(report_command.report, "no report was written")
+)
 app.command(epilog=paper_command.EXAMPLES)(
     _telling(paper_command.paper, "the same command goes on with the last whole epoch")
 )
