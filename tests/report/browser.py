@@ -70,7 +70,8 @@ class Page:
         """Show a file in a window of this size, and wait until it stands."""
         self.size(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme, still])
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("document.readyState === 'complete'")
         self.evaluate("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")

@@ -23,9 +23,11 @@ def project(features: np.ndarray, seed: int) -> np.ndarray:
     >>> project(np.eye(2, 3), 0).tolist() in ([[0, 0.5], [1, 0.5]], [[1, 0.5], [0, 0.5]])
     True
     """
-    if len(features) < 4 or np.ptp(features, axis=0).max() == 0:  # too few neighbours for t-SNE
+    if np.ptp(features, axis=0).max() == 0:
+        return np.full((len(features), 2), 0.5, np.float32)
+    if len(features) < 4:  # too few neighbours for t-SNE
         padded = np.pad(features, ((0, 0), (0, max(0, 2 - features.shape[1]))))
-        xy = PCA(2).fit_transform(padded) if len(features) > 1 else padded[:, :2]
+        xy = PCA(2).fit_transform(padded)
     else:
         perplexity = min(30.0, (len(features) - 1) / 3)
         xy = TSNE(

@@ -68,6 +68,7 @@ function enlarge(items, k) {
   const show = (to) => {
     k = (to + items.length) % items.length;
     const item = items[k];
+    const held = [...dialog.querySelectorAll("button")].indexOf(document.activeElement);
     const fact = (name, value) => [el("dt", {}, name), el("dd", { class: "number" }, value)];
     dialog.replaceChildren(el("div", { class: "detail" }, picture(item),
       el("div", { class: "side" },
@@ -81,6 +82,8 @@ function enlarge(items, k) {
           el("button", { onclick: () => show(k - 1) }, "← previous"),
           el("button", { onclick: () => show(k + 1) }, "next →"),
           el("button", { onclick: () => dialog.close() }, "close")))));
+    // The buttons are new: without a focus inside, the keys would go elsewhere.
+    if (dialog.open) dialog.querySelectorAll("button")[Math.max(0, held)].focus();
   };
   show(k);
   dialog.onkeydown = (event) => {
