@@ -197,3 +197,20 @@ def test_it_prints(tab: Page, report: Path) -> None:
     hidden = tab.evaluate("getComputedStyle(document.querySelector('nav.sections')).display")
     tab.call("Emulation.setEmulatedMedia", media="")
     assert hidden == "none"
+
+
+def test_stepping_brings_a_point_outside_the_view_into_it(tab: Page, report: Path) -> None:
+    tab.open(report)
+    tab.evaluate("document.querySelector('#map-plot canvas').scrollIntoView({block: 'center'})")
+    tab.evaluate("document.querySelector('#map-plot canvas').focus()")
+    for _ in range(8):
+        tab.press("+")
+    for _ in range(5):
+        tab.press("n")
+        inside = tab.evaluate(
+            "(() => { const t = document.querySelector('.tip').getBoundingClientRect();"
+            "const b = document.querySelector('#map-plot canvas').getBoundingClientRect();"
+            "return t.left > b.left - 300 && t.right < b.right + 300 && t.bottom > b.top - 40; })()"
+        )
+        assert inside
+        assert not tab.evaluate("document.querySelector('.tip').hidden")

@@ -67,6 +67,8 @@ def _raised(run: Run) -> str:
     if not run.config.learn_weights or not raised:
         return ""
     told = [f"'{name}' to {weight:.2f}" for name, weight in raised[:3]]
+    if 3 < len(raised) == len(run.classes):
+        return f"The mean weight rose in every class, most in {', '.join(told)}."
     more = f" and {len(raised) - 3} more" if len(raised) > 3 else ""
     noun = "class" if len(raised) == 1 else "classes"
     return f"The mean weight rose in the {noun} {', '.join(told)}{more}."

@@ -141,7 +141,7 @@ def _confusion(run: Run) -> dict[str, Any] | None:
         "matrices": [
             {
                 "name": name,
-                "error": 1 - float(np.trace(matrix)) / max(float(matrix.sum()), 1.0),
+                "error": percent(float(matrix.sum() - np.trace(matrix)) / max(matrix.sum(), 1)),
                 # Of a thousand classes nearly all pairs are empty.
                 "cells": [[*map(int, ij), int(matrix[tuple(ij)])] for ij in np.argwhere(matrix)],
             }
@@ -195,7 +195,8 @@ def _strips(run: Run) -> list[dict[str, Any]]:
             about = {k: row[k] for k in ("kind", "label", "index")}
             strips.append({**about, "id": ids[row["index"]].as_py(), "images": []})
         strips[-1]["images"].append(embed.data_uri(row["image"]))
-    return strips
+    # The budget may end within a strip.
+    return [strip for strip in strips if len(strip["images"]) == len(strips[0]["images"])]
 
 
 def _map(run: Run, progress: bool) -> dict[str, Any] | None:

@@ -89,7 +89,7 @@ class Baseline:
         """
         total = sum(map(sum, self.confusion))
         right = sum(row[k] for k, row in enumerate(self.confusion))
-        return 1 - right / max(total, 1)
+        return (total - right) / max(total, 1)
 
 
 def save_baselines(run: str | Path, baselines: Iterable[Baseline]) -> None:

@@ -49,10 +49,11 @@ function drawStrips() {
     if (!root) continue;
     for (const strip of data.strips.filter((s) => s.kind === kind)) {
       const name = kind === "class" ? classes[strip.label] : strip.id;
+      const short = name.length > 10 && kind === "example" ? `no. ${strip.index}` : name;
       const row = el("div", { class: "strip", role: "img", "aria-label": `${name}: an example and ${strip.images.length - 1} augmented views of it` },
-        el("span", { title: name }, name));
+        el("span", { title: name }, short));
       for (const source of strip.images) {
-        const image = el("img", { src: source, alt: "", loading: "lazy" });
+        const image = el("img", { src: source, alt: "", decoding: "async" });
         image.addEventListener("load", () => image.classList.toggle("exact", image.naturalWidth <= 64));
         row.append(image);
       }

@@ -6,7 +6,7 @@ function drawConfusions(root) {
   const show = (other) => pair.replaceChildren(
     ...(other ? [panel(other, "before")] : []), panel(ours, other ? "after" : null));
   if (others.length > 1) {
-    const options = others.map((m, k) => [k, `${m.name}, ${percent(m.error)}`]);
+    const options = others.map((m, k) => [k, `${m.name}, ${m.error}`]);
     root.append(el("div", { class: "tools" }, choice("compare with", options, (k) => show(others[k]))));
   }
   root.append(pair);
@@ -16,7 +16,7 @@ function drawConfusions(root) {
   function panel(matrix, when) {
     const totals = new Array(classes.length).fill(0);
     for (const [i, , n] of matrix.cells) totals[i] += n;
-    const title = el("h3", {}, when ? `${when}: ${matrix.name}` : matrix.name, el("small", {}, `error ${percent(matrix.error)}`));
+    const title = el("h3", {}, when ? `${when}: ${matrix.name}` : matrix.name, el("small", {}, `error ${matrix.error}`));
     const drawn = classes.length <= 20 ? table(matrix, totals) : picture(matrix, totals);
     return el("div", { class: when ? "panel" : "panel alone" }, title, el("div", { class: "scroll" }, drawn), worst(matrix, totals));
   }

@@ -6,7 +6,7 @@ function picture(item) {
     frame.append("no picture");
     return frame;
   }
-  const image = el("img", { src: source, alt: "", loading: "lazy", decoding: "async" });
+  const image = el("img", { src: source, alt: "", decoding: "async" });
   const sharpen = () => image.classList.toggle("exact", image.naturalWidth <= 64);
   image.addEventListener("load", sharpen);
   if (image.complete) sharpen();

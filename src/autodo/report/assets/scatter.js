@@ -74,8 +74,11 @@ function scatter(root, { x, y, group, ring, cross, describe, axes, label }) {
       context.fillRect(px - size / 2, py - size / 2, size, size);
     }
     context.globalAlpha = 1;
-    const r = Math.max(3.2, size * 0.85);
-    context.lineWidth = 1.2;
+    const r = Math.max(2.6, size * 0.8);
+    // Rings that would cover one another tell nothing; zooming brings them out.
+    const rings = marked.length / scale ** 2 < (width * height) / 600;
+    context.lineWidth = 1.1;
+    context.globalAlpha = 0.85;
     context.strokeStyle = theme.text;
     context.beginPath();
     for (const i of marked) {
@@ -84,11 +87,12 @@ function scatter(root, { x, y, group, ring, cross, describe, axes, label }) {
       if (cross[i]) {
         context.moveTo(px - r, py - r); context.lineTo(px + r, py + r);
         context.moveTo(px - r, py + r); context.lineTo(px + r, py - r);
-      } else if (marked.length < 4000) {
+      } else if (rings) {
         context.moveTo(px + r, py); context.arc(px, py, r, 0, 7);
       }
     }
     context.stroke();
+    context.globalAlpha = 1;
     if (at >= 0) {
       context.lineWidth = 2.5;
       context.beginPath();
@@ -163,6 +167,15 @@ function scatter(root, { x, y, group, ring, cross, describe, axes, label }) {
   function reset() { scale = 1; left = top = 0; clampView(); }
   function pan(dx, dy) { left -= dx / (scale * inner()[0]); top -= dy / (scale * inner()[1]); clampView(); }
 
+  // Moves the view so that a point outside is in the middle.
+  function show(i) {
+    const inside = (v, from) => v >= from && v <= from + 1 / scale;
+    if (inside(x[i], left) && inside(1 - y[i], top)) return;
+    left = x[i] - 0.5 / scale;
+    top = 1 - y[i] - 0.5 / scale;
+    clampView();
+  }
+
   function tell(i, speak) {
     at = i;
     request();
@@ -214,6 +227,7 @@ function scatter(root, { x, y, group, ring, cross, describe, axes, label }) {
     else if (event.key === "0") reset();
     else if ((event.key === "n" || event.key === "p") && marked.length) {
       stepped = (stepped + (event.key === "n" ? 1 : -1) + marked.length) % marked.length;
+      show(marked[stepped]);
       tell(marked[stepped], true);
     } else return;
     event.preventDefault();
