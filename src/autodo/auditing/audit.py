@@ -87,7 +87,7 @@ def audit(
         )
     # Heads know the classes that occur; every one of train occurs in trusted.
     classes = trusted.labels.unique()
-    steps = rounds + 4 + math.ceil(len(train) / FIT_POINTS)
+    steps = rounds + 3 + math.ceil(len(train) / FIT_POINTS)
     with counting(progress, "auditing") as bar, torch.no_grad():
         task = bar.add_task("audit", total=steps)
         score, suggested, worth = _learn_and_judge(

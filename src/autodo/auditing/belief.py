@@ -24,8 +24,8 @@ from autodo.data.randomness import derive
 from autodo.hyper.posterior import SHRINKAGE, LabelPosterior, label_posterior
 
 L2_GRID = tuple(10.0**k for k in range(-2, 5))
-CHOICE_POINTS = 5000
-"""Trusted points on which L2 is chosen, at the most."""
+CHOICE_POINTS = 3000
+"""Points on which L2 is chosen, at the most."""
 POSTERIOR_POINTS = 5000
 """Points from which the noise is estimated, at the most, or 100 per class if that is more."""
 LARGEST_WEIGHT = 5.0
@@ -109,6 +109,7 @@ class Learned:
     heads: Heads
     labels: Labels
     l2: float
+    """Of the last heads."""
     shift: Tensor
     """(C,) the logit adjustment under which the heads were trained."""
     fold: Tensor
@@ -132,7 +133,7 @@ def learn(
     """Heads for features (n, D) with given labels (n,), from trusted (m, D), (m,).
 
     Both are standardised, and every class 0 .. C - 1 has a trusted point. ``tell`` is called
-    after each of the rounds + 3 fits.
+    after each of the rounds + 2 fits.
     """
     shares = torch.bincount(trusted_labels) + 1.0
     shares /= shares.sum()
@@ -141,31 +142,31 @@ def learn(
     fold = split(len(given), folds, generator, given)
     trusted_fold = split(len(trusted), folds, generator, trusted_labels)
     right = F.one_hot(trusted_labels, classes).float()
-    onehot = F.one_hot(given, classes).float()
 
-    l2 = choose_l2(trusted, trusted_labels, folds=folds, seed=seed)
-    tell()
+    choices = torch.Generator().manual_seed(derive(seed, CHOICE))
     # Fold k of the trusted points is judged by the head without it, train by the mean of all.
+    l2 = choose_l2(trusted, right, trusted_fold, choices)
     one = fit_heads(trusted, right, outside(trusted_fold, folds), l2=l2, tolerance=CLOSE)
     tell()
-    shift = _shift(onehot, shares)
-    other = fit_heads(features, onehot, outside(fold, folds), l2=l2, shift=shift)
+    points, folds_of = torch.cat([features, trusted]), torch.cat([fold, trusted_fold])
+    seen = outside(folds_of, folds)
+    soft = torch.cat([F.one_hot(given, classes).float(), right])
+    shift = _shift(soft, shares)
+    l2 = choose_l2(points, soft, folds_of, choices, shift)
+    other = fit_heads(points, soft, seen, l2=l2, shift=shift)
     tell()
-    nowhere = torch.full_like(trusted_fold, -1)
-    weights = stack(
-        [one.belief(trusted, trusted_fold), other.belief(trusted, nowhere)], trusted_labels
-    )
+    beliefs = [heads.belief(trusted, trusted_fold) for heads in (one, other)]
+    weights = stack(beliefs, trusted_labels)
     own = _belief(one, features, torch.full_like(fold, -1))
     belief = F.log_softmax(weights[0] * own + weights[1] * _belief(other, features, fold), -1)
     generator = torch.Generator().manual_seed(derive(seed, NOISE))
     labels = estimate_labels(belief, given, shares, generator)
 
     heads = other
-    points = torch.cat([features, trusted])
-    seen = torch.cat([outside(fold, folds), outside(trusted_fold, folds)])
     for _ in range(rounds):
         soft = torch.cat([labels(belief, given).exp(), right])
         shift = _shift(soft, shares)
+        l2 = choose_l2(points, soft, folds_of, choices, shift)
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
         belief = _belief(heads, features, fold)
         labels = estimate_labels(belief, given, shares, generator)
@@ -181,20 +182,28 @@ def learn(
     )
 
 
-def choose_l2(trusted: Tensor, labels: Tensor, *, folds: int, seed: int) -> float:
-    """The L2 of the grid whose heads, out of fold, give the trusted labels the best likelihood."""
-    generator = torch.Generator().manual_seed(derive(seed, CHOICE))
+def choose_l2(
+    features: Tensor,
+    labels: Tensor,
+    fold: Tensor,
+    generator: torch.Generator,
+    shift: Tensor | None = None,
+) -> float:
+    """The L2 of the grid whose heads, out of fold, give the labels (n, C) the best likelihood.
+
+    An L2 beside a sum over points is a belief about heads, so that of a few points serves many.
+    """
     some = torch.randperm(len(labels), generator=generator)[:CHOICE_POINTS]
-    features, labels = trusted[some], labels[some]
+    features, labels, fold = features[some], labels[some], fold[some]
     if len(features) < features.shape[1]:
         # Heads lie in the span of the points, where the penalty is the same: fewer numbers.
         features = features @ torch.linalg.svd(features, full_matrices=False).Vh.T
-    right = F.one_hot(labels, int(labels.max()) + 1).float()
-    fold = split(len(labels), folds, generator, labels)
+    seen = outside(fold, int(fold.max()) + 1)
     losses = {}
     for l2 in L2_GRID:
-        heads = fit_heads(features, right, outside(fold, folds), l2=l2, tolerance=CLOSE)
-        losses[l2] = float(F.nll_loss(heads.belief(features, fold), labels))
+        heads = fit_heads(features, labels, seen, l2=l2, shift=shift, tolerance=CLOSE)
+        log_p = heads.belief(features, fold) + (0.0 if shift is None else shift)
+        losses[l2] = -float((labels * F.log_softmax(log_p, -1)).sum())
     return min(losses, key=losses.__getitem__)
 
 
