@@ -57,8 +57,8 @@ class Loader:
         Items of MapImages draw from the global random state as it is.
         """
         if self._resident is not None:
-            return to_unit(self._resident[index.to(self.device)])
-        return to_unit(self._send(_stack(self.dataset, index)))
+            return to_unit(self._resident[self.send(index)])
+        return to_unit(self.send(_stack(self.dataset, index)))
 
     def batches(
         self,
@@ -97,12 +97,12 @@ class Loader:
     def _read(self, requests: Iterator[_Request]) -> Iterator[Batch]:
         if self._resident is not None:
             for _, index in requests:
-                index = self._send(index)
+                index = self.send(index)
                 yield self.fetch(index), self.labels[index], index
             return
         for images, index in self._items(requests):
-            index = self._send(index)
-            yield to_unit(self._send(images)), self.labels[index], index
+            index = self.send(index)
+            yield to_unit(self.send(images)), self.labels[index], index
 
     def _items(self, requests: Iterator[_Request]) -> Iterator[tuple[Tensor, Tensor]]:
         """(images, index) of each request on the CPU, images as the dataset gives them."""
@@ -119,7 +119,7 @@ class Loader:
         )
         return map(_raise_failure, workers)
 
-    def _send(self, tensor: Tensor) -> Tensor:
+    def send(self, tensor: Tensor) -> Tensor:
         """To the device; pinned first where that spares waiting for all queued work."""
         if self.device.type == "cuda" and not tensor.is_cuda:
             return tensor.pin_memory().to(self.device, non_blocking=True)

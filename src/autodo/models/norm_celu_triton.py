@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 4096
+TILE = 8192
 """Numbers that a program works on at a time."""
 PROGRAMS = 1056
 """About eight programs for each of an H100's or H200's multiprocessors."""
@@ -219,7 +219,7 @@ class _Shape:
         self.columns = x.shape[1]
         self.rows = x.numel() // self.columns
         # The largest power of two that divides C, so that no column needs a mask.
-        self.bc = min(self.columns & -self.columns, 128)
+        self.bc = min(self.columns & -self.columns, 64)
         self.bm = max(1, TILE // self.bc)
         self.blocks = self.columns // self.bc
         parts = max(1, min(PROGRAMS // self.blocks, triton.cdiv(self.rows, self.bm)))

@@ -32,3 +32,10 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     if precision == "bfloat16" or (precision == "auto" and device.type == "cuda"):
         return torch.autocast(device.type, torch.bfloat16)
     return nullcontext()
+
+
+def fast_convolutions() -> AbstractContextManager[object]:
+    """Inside, cuDNN times its algorithms at the first use of a shape and keeps the fastest."""
+    return torch.backends.cudnn.flags(
+        enabled=True, benchmark=True, deterministic=False, allow_tf32=True
+    )

@@ -28,6 +28,7 @@ from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.posterior import label_posterior
 from autodo.policies import get as get_policy
+from autodo.train.ahead import ahead
 from autodo.train.devices import choose_device
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.run_folder import Metrics
@@ -148,15 +149,29 @@ class Trainer:
         length -= start
         batches = self._trusted_batches(epoch) if alone else self._batches(epoch)
         self.model.train()
-        for step, (images, _, index) in enumerate(batches, (epoch - start) * self.steps):
+        for step, (images, index, noise) in enumerate(
+            self.prepared(batches, generator), (epoch - start) * self.steps
+        ):
             lr = config.lr * cosine(step, length * self.steps, config.warmup_epochs * self.steps)
-            images = self.policy(images, generator)
-            loss = self.take.theta(images, index, self.data.noise(len(index), generator), lr)
+            loss = self.take.theta(images, index, noise, lr)
             watch.see(loss.isfinite(), index)
             total += loss
             self.on_step()
         watch.look()
         return {"lr": lr, "train_loss": float(total) / self.steps}
+
+    def prepared(
+        self, batches: Iterator[Batch], generator: torch.Generator
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Images after the policy, index, and the random numbers of the learned augmentation."""
+
+        def prepare() -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+            for images, _, index in batches:
+                images = self.policy(images, generator)
+                noise = self.data.noise(len(index), generator)
+                yield images, index, None if noise is None else self.points.send(noise)
+
+        return ahead(prepare(), self.device)
 
     def _augment(self, images: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
         """What the network is trained on: by fixed rules first, then by the points' own rows."""
@@ -233,20 +248,17 @@ class Trainer:
             drop_last=True,
             points=self.count,
         )
+        visited = islice(batches, 0, None, config.hyper_every)
+        chosen = self._generator(AUGMENT, epoch, 2)
         shared = self._steps_per_trusted_batch()
         diverged = []
         with evaluating(self.model):
-            for k, (images, _, index) in enumerate(batches):
-                if k % config.hyper_every:
-                    continue
-                done = k // config.hyper_every
-                if done % shared == 0:
+            for k, (images, index, noise) in enumerate(self.prepared(visited, generator)):
+                if k % shared == 0:
                     trusted_images, trusted_labels, _ = next(trusted)
                     with torch.no_grad():
-                        features = self.take.encode(self.policy(trusted_images, generator))
-                images = self.policy(images, generator)
-                noise = self.data.noise(len(index), generator)
-                schedule = cosine(elapsed + done, whole, warmup) if config.lambda_schedule else 1.0
+                        features = self.take.encode(self.policy(trusted_images, chosen))
+                schedule = cosine(elapsed + k, whole, warmup) if config.lambda_schedule else 1.0
                 result = self.take.hyper_step(
                     images, index, noise, (features, trusted_labels), schedule
                 )

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from autodo.config import Config
 from autodo.hyper.dataset_model import DatasetModel
-from autodo.train.devices import autocast
+from autodo.train.devices import autocast, fast_convolutions
 from autodo.train.hyper_optimizer import HyperOptimizer, HyperStep, head_input
 from autodo.train.recorded import Recorded
 
@@ -71,12 +71,13 @@ class Steps:
         return loss
 
     def _descend(self, images: Tensor, index: Tensor, noise: Tensor | None) -> tuple[Tensor]:
-        with autocast(self.device, self.config.precision):
-            logits = self.model(self._layout(self.data.augment(images, index, noise=noise)))
-        loss = self.data.loss(logits, index)
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
+        with fast_convolutions():
+            with autocast(self.device, self.config.precision):
+                logits = self.model(self._layout(self.data.augment(images, index, noise=noise)))
+            loss = self.data.loss(logits, index)
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
         return (loss.detach(),)
 
     def hyper_step(
@@ -105,20 +106,21 @@ class Steps:
         labels: Tensor,
         scale: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        step = self.hyper.step(
-            self.encode,
-            (images, index),
-            (features, labels),
-            noise=noise,
-            scale=scale,
-            encoded=True,
-            check=False,
-        )
+        with fast_convolutions():
+            step = self.hyper.step(
+                self.encode,
+                (images, index),
+                (features, labels),
+                noise=noise,
+                scale=scale,
+                encoded=True,
+                check=False,
+            )
         return step.trusted_loss, step.residual, step.diverged, step.finite
 
     def encode(self, images: Tensor) -> Tensor:
         """The head's input (B, D): computed in the run's precision, given in the head's."""
-        with autocast(self.device, self.config.precision):
+        with fast_convolutions(), autocast(self.device, self.config.precision):
             features = head_input(self.model, self.head)(self._layout(images))
         return features.to(self.head.weight.dtype)
 

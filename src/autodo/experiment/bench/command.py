@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -33,7 +34,13 @@ def run(
     )
     console = Console(highlight=False)
     with console.status("starting") as status:
-        report = measure(setting, lambda what: status.update(f"measuring {what}"))
+
+        def tell(what: str) -> None:
+            status.update(f"measuring {what}")
+            if not console.is_terminal:
+                print(f"measuring {what}", file=sys.stderr, flush=True)
+
+        report = measure(setting, tell)
     console.print(
         f"{report.device}: {setting.network}, batch {setting.batch}, {setting.points:,} points, "
         f"policy {setting.policy} and the per-point warp included\n"
@@ -58,7 +65,7 @@ def as_json(report: Report) -> dict[str, object]:
 def _steps(report: Report) -> Table:
     table = Table()
     for name in (
-        "step", "ms", "images/s", "TFLOP/s", "x floor", "published", "faster", "peak GiB",
+        "step", "ms", "images/s", "TFLOP/s", "x floor", "published", "faster", "GiB",
     ):  # fmt: skip
         table.add_column(name, justify="left" if name == "step" else "right")
     for timing in report.timings:
@@ -71,7 +78,7 @@ def _steps(report: Report) -> Table:
             f"{row['times_floor']:.2f}",
             _optional(timing.published_ms, ".1f", " ms"),
             _optional(row["times_faster_than_published"], ".1f", "x"),
-            _optional(timing.peak_gib, ".2f"),
+            _optional(timing.gib, ".2f"),
         )
     return table
 
@@ -82,7 +89,7 @@ def _facts(report: Report) -> Table:
     table.add_column(justify="right")
     table.add_row("an epoch over the sum of its steps", f"{report.epoch_over_steps:.3f}")
     table.add_row(
-        "peak memory over that of plain training", _optional(report.memory_over_plain, ".3f")
+        "memory held over that of plain training", _optional(report.memory_over_plain, ".3f")
     )
     for size, (training, hyper) in report.ms_by_rows.items():
         table.add_row(f"training and hyper step, {size:,} rows", f"{training:.2f}, {hyper:.2f} ms")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,15 +18,17 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from autodo.config import Config
 from autodo.data.examples import Examples
+from autodo.data.loader import Batch
 from autodo.data.pixels import to_unit
 from autodo.experiment.bench.published import PublishedSteps
 from autodo.models import build
 from autodo.models.head import find_head
 from autodo.train.devices import choose_device
-from autodo.train.hyper_optimizer import evaluating
 from autodo.train.loop import Trainer
 
 CLASSES = 10
+RUNS = 3
+"""Runs of which the median counts."""
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
@@ -41,7 +42,7 @@ class Setting:
     trusted: int
     device: str
     policy: str = "randaugment:3,7,colour+standard:svhn"
-    repeats: int = 30
+    repeats: int = 20
     sizes: tuple[int, ...] = SIZES
 
     @classmethod
@@ -66,7 +67,7 @@ class Timing:
     floor_ms: float
     """``flops`` at the speed of a large product in the step's precision."""
     published_ms: float | None = None
-    peak_gib: float | None = None
+    gib: float | None = None
 
     def row(self) -> dict[str, Any]:
         """The row as JSON has it."""
@@ -78,7 +79,7 @@ class Timing:
             "times_floor": self.ms / self.floor_ms,
             "published_ms": self.published_ms,
             "times_faster_than_published": self.published_ms and self.published_ms / self.ms,
-            "peak_gib": self.peak_gib,
+            "gib": self.gib,
         }
 
 
@@ -111,13 +112,12 @@ def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) ->
     forward = _forward_flops(setting, device)
     start = time.perf_counter()
     bench = Bench(setting, setting.points)
-    with _peak(device) as peak:
-        bench.theta()
-        report.prepare_s = time.perf_counter() - start
-        training = bench.milliseconds(bench.theta)
-        training_peak = peak()
-        full = bench.milliseconds(bench.hyper)
-        whole_peak = peak()
+    bench.theta()
+    report.prepare_s = time.perf_counter() - start
+    training = bench.milliseconds(bench.theta)
+    training_gib = bench.gibibytes()
+    full = bench.milliseconds(bench.hyper)
+    whole_gib = bench.gibibytes()
     tell("an epoch against its steps")
     report.epoch_over_steps = bench.epoch_over_steps()
     del bench
@@ -126,10 +126,9 @@ def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) ->
     del few
 
     tell("plain training, for its memory")
-    with _peak(device) as peak:
-        plain = Bench(setting, setting.points, plain=True)
-        plain.milliseconds(plain.theta)
-        plain_peak = peak()
+    plain = Bench(setting, setting.points, plain=True)
+    plain_ms = plain.milliseconds(plain.theta)
+    plain_gib = plain.gibibytes()
     del plain
 
     tell("the published way")
@@ -137,8 +136,9 @@ def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) ->
     shared = Config().trusted_every
     rows = (
         # name, ms, forward passes' worth of arithmetic, published, peak
-        ("training", training, 3.0, published[0], training_peak),
-        ("hyper A+W+S", full, 2.0 + 1 / shared, published[1], whole_peak),
+        ("plain training", plain_ms, 3.0, None, plain_gib),
+        ("training", training, 3.0, published[0], training_gib),
+        ("hyper A+W+S", full, 2.0 + 1 / shared, published[1], whole_gib),
         ("hyper W+S", partial, 1.0 + 1 / shared, None, None),
     )
     for name, ms, passes, other, gib in rows:
@@ -151,11 +151,11 @@ def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) ->
                 images=setting.batch,
                 floor_ms=flops / product / 1e9,
                 published_ms=other,
-                peak_gib=gib,
+                gib=gib,
             )
         )
-    if whole_peak is not None and plain_peak is not None:
-        report.memory_over_plain = whole_peak / plain_peak
+    if whole_gib is not None and plain_gib is not None:
+        report.memory_over_plain = whole_gib / plain_gib
     for size in setting.sizes:
         tell(f"tables of {size:,} rows")
         bench = Bench(setting, size)
@@ -200,6 +200,7 @@ class Bench:
         self.rows = rows
         self.generator = torch.Generator().manual_seed(0)
         self.taken = 0
+        self.batches = self._batches()
 
     def _lengthen(self, rows: int, config: Config) -> None:
         """Give the trainer tables of another length."""
@@ -216,36 +217,46 @@ class Bench:
         ).to(trainer.device)
         trainer.take = Steps(trainer.model, trainer.head, trainer.data, config, trainer.device)
 
-    def _batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        trainer, size = self.trainer, self.setting.batch
-        index = torch.randint(self.rows, (size,), generator=self.generator)
-        images = trainer.points.fetch(index % self.setting.points)
-        images = trainer.policy(images, self.generator)
-        noise = trainer.data.noise(size, self.generator)
-        return images, index.to(trainer.device, non_blocking=True), noise
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Without end, as the trainer prepares them."""
+        points = self.trainer.points
+
+        def drawn() -> Iterator[Batch]:
+            while True:
+                index = torch.randint(self.rows, (self.setting.batch,), generator=self.generator)
+                image = index % self.setting.points
+                yield points.fetch(image), points.labels[points.send(image)], points.send(index)
+
+        return self.trainer.prepared(drawn(), self.generator)
 
     def theta(self) -> None:
-        """One training step."""
-        self.trainer.model.train()
-        self.trainer.take.theta(*self._batch(), 1e-3)
+        """One training step; the model is in training mode."""
+        self.trainer.take.theta(*next(self.batches), 1e-3)
 
     def hyper(self) -> None:
-        """One hyper step, with its share of the trusted passes."""
+        """One hyper step, with its share of the trusted passes; the model is in eval mode."""
         trainer = self.trainer
-        trainer.model.eval()
         if self.taken % trainer.config.trusted_every == 0:
             index = torch.randint(self.setting.trusted, (self.setting.batch,))
             with torch.no_grad():
                 images = trainer.policy(trainer.trusted.fetch(index), self.generator)
                 self.trusted = trainer.take.encode(images)
-            self.trusted_labels = trainer.trusted.labels[index.to(trainer.device)]
+            self.trusted_labels = trainer.trusted.labels[trainer.points.send(index)]
         self.taken += 1
-        trainer.take.hyper_step(*self._batch(), (self.trusted, self.trusted_labels), 0.0)
+        trainer.take.hyper_step(*next(self.batches), (self.trusted, self.trusted_labels), 0.0)
 
     def milliseconds(self, step: Callable[[], None]) -> float:
-        """Median over five runs of so many steps, one after the other."""
-        with evaluating(self.trainer.model):
-            return milliseconds(step, self.trainer.device, self.setting.repeats)
+        """Median over a few runs of so many steps, one after the other."""
+        self.trainer.model.train(step == self.theta)
+        return milliseconds(step, self.trainer.device, self.setting.repeats)
+
+    def gibibytes(self) -> float | None:
+        """Memory that the steps taken so far hold on to, with their data; None off CUDA."""
+        if self.trainer.device.type != "cuda":
+            return None
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        return torch.cuda.memory_reserved(self.trainer.device) / 2**30
 
     def epoch_over_steps(self) -> float:
         """Wall-clock time of a whole training epoch of the trainer over that of its steps."""
@@ -257,11 +268,11 @@ class Bench:
 
 
 def milliseconds(step: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Median over five runs of ``repeats`` steps, after what has to be done once."""
+    """Median over a few runs of ``repeats`` steps, after what has to be done once."""
     for _ in range(6):
         step()
     times = []
-    for _ in range(5):
+    for _ in range(RUNS):
         _wait(device)
         start = time.perf_counter()
         for _ in range(repeats):
@@ -312,18 +323,6 @@ def _published(setting: Setting, device: torch.device) -> tuple[float, float]:
         milliseconds(lambda: steps.theta(images, index), device, repeats),
         milliseconds(lambda: steps.hyper(images, index, images, trusted), device, repeats),
     )
-
-
-@contextmanager
-def _peak(device: torch.device) -> Iterator[Callable[[], float | None]]:
-    """Inside, a function that gives the peak of allocated memory in GiB; None off CUDA."""
-    if device.type != "cuda":
-        yield lambda: None
-        return
-    torch.cuda.empty_cache()
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    yield lambda: (torch.cuda.max_memory_allocated(device) - before) / 2**30
 
 
 def _wait(device: torch.device) -> None:
