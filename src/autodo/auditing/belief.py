@@ -23,7 +23,7 @@ from autodo.auditing.heads import Heads, fit_heads, outside, split
 from autodo.data.randomness import derive
 from autodo.hyper.posterior import SHRINKAGE, LabelPosterior, label_posterior
 
-L2_GRID = tuple(10.0**k for k in range(-2, 5))
+L2_GRID = tuple(10.0**k for k in range(4, -3, -1))
 CHOICE_POINTS = 3000
 """Points on which L2 is chosen, at the most."""
 POSTERIOR_POINTS = 5000
@@ -199,12 +199,15 @@ def choose_l2(
         # Heads lie in the span of the points, where the penalty is the same: fewer numbers.
         features = features @ torch.linalg.svd(features, full_matrices=False).Vh.T
     seen = outside(fold, int(fold.max()) + 1)
-    losses = {}
+    heads, best, least = None, L2_GRID[0], math.inf
     for l2 in L2_GRID:
-        heads = fit_heads(features, labels, seen, l2=l2, shift=shift, tolerance=CLOSE)
+        heads = fit_heads(features, labels, seen, l2=l2, shift=shift, start=heads, tolerance=CLOSE)
         log_p = heads.belief(features, fold) + (0.0 if shift is None else shift)
-        losses[l2] = -float((labels * F.log_softmax(log_p, -1)).sum())
-    return min(losses, key=losses.__getitem__)
+        loss = -float((labels * F.log_softmax(log_p, -1)).sum())
+        if loss > least:  # it has one valley, and heads with less L2 take ever longer
+            break
+        best, least = l2, loss
+    return best
 
 
 def _belief(heads: Heads, features: Tensor, fold: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class LabelledEmbeddings:
         """Some rows after the other as float32, with where they are."""
         for start in range(0, len(self), CHUNK):
             rows = slice(start, start + CHUNK)
-            yield rows, np.asarray(self.array[rows], dtype=np.float32)
+            yield rows, np.array(self.array[rows], dtype=np.float32)  # a map may be read-only
 
     def take(self, index: Tensor) -> Tensor:
         """The rows ``index``, ascending, as float32: (n, D)."""
@@ -71,14 +71,15 @@ class Scale:
         >>> scale(torch.tensor([[3.0, 5.0]]))
         tensor([[1., 0.]])
         """
-        mean = features.mean(0)
-        deviation = torch.zeros_like(mean)
+        # In float64, for squares of large numbers overflow in float32.
+        mean = features.mean(0, dtype=torch.float64)
+        square = torch.zeros_like(mean)
         for part in features.split(CHUNK):
-            deviation += (part - mean).square().sum(0)
-        deviation = (deviation / len(features)).sqrt()
+            square += (part - mean).square().sum(0)
+        deviation = (square / len(features)).sqrt()
         # Relative to the mean: rounding alone gives a constant column some deviation.
         constant = deviation <= 1e-6 * mean.abs()
-        return cls(mean, torch.where(constant, torch.ones_like(mean), deviation))
+        return cls(mean.float(), torch.where(constant, 1.0, deviation).float())
 
     def __call__(self, features: Tensor) -> Tensor:
         return (features - self.mean) / self.deviation
