@@ -25,6 +25,7 @@ import typer
 from autodo.auditing import command as audit_command
 from autodo.errors import AutodoError, InputError
 from autodo.experiment.paper import command as paper_command
+from autodo.export import command as export_command
 from autodo.report import command as report_command
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ A stopped run is taken up by the same command with --resume:
 Other layouts are read too; which part of a set stands after a colon:
 
   autodo fit svhn:train --trusted few.npz --test svhn:test --data-dir d
+
+Another network on what a run learned:
+
+  autodo fit photos/train --trusted photos/trusted --lambda runs/train
 """
 
 
@@ -163,6 +168,15 @@ def fit(
             metavar="KEY=VALUE",
         ),
     ] = None,
+    learned: Annotated[
+        Path | None,
+        typer.Option(
+            "--lambda",
+            help="Train on the weights, labels and augmentation that this run learned of TRAIN, "
+            "as its review left them.",
+            metavar="RUN",
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
@@ -180,6 +194,7 @@ def fit(
     }
     with _told(_Continue(out)):
         import autodo
+        from autodo.export.origin import Origin
         from autodo.models.registry import find
         from autodo.train.devices import choose_device
         from autodo.train.run_folder import RunFolder
@@ -214,6 +229,14 @@ def fit(
             resume=resume,
             overwrite=overwrite,
             progress=not quiet,
+            source=Origin.of(
+                *_part(train),
+                data_dir=data_dir,
+                image_size=image_size,
+                channels=channels,
+                skip_corrupt=skip_corrupt,
+            ),
+            learned=learned,
         )
         if not quiet:
             _summarise(result)
@@ -447,6 +470,7 @@ def _telling(command: Callable[..., None], interrupted: str) -> Callable[..., No
 
 
 app.command(epilog=audit_command.EXAMPLES)(_telling(audit_command.audit, "nothing was written"))
+app.command(epilog=export_command.EXAMPLES)(_telling(export_command.export, "nothing was exported"))
 app.command(epilog=report_command.EXAMPLES)(
     _telling(report_command.report, "no report was written")
 )

@@ -23,6 +23,7 @@ from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
 from autodo.errors import InputError, RunFolderError
 from autodo.export.decisions import load_reviewed
+from autodo.export.origin import Origin
 from autodo.models.head import check_head, find_head
 from autodo.report.collect import collect
 from autodo.result import Result
@@ -47,7 +48,7 @@ def fit(
     num_classes: int | None = None,
     progress: bool = True,
     title: str = "autodo",
-    source: str | Path | None = None,
+    source: Origin | str | Path | None = None,
     learned: str | Path | None = None,
 ) -> Result:
     """Train ``model`` and learn how to augment, weigh and relabel every example of ``train``.
@@ -64,7 +65,7 @@ def fit(
         head: the last linear layer, if it should not be looked for.
         num_classes: C, if some classes have no example.
         progress: show a progress bar.
-        source: where train was read from; kept with the run for ``autodo export``.
+        source: the path train was read from (or its Origin); ``autodo export`` needs it.
         learned: another run on the same training set, whose weights, labels and augmentation this
             one trains on as they are (and as its review decided) instead of learning them.
     """
@@ -109,7 +110,7 @@ def fit(
             trainer,
             result.points,
             folder.path,
-            source=None if source is None else str(source),
+            source=Origin.of(source) if isinstance(source, str | Path) else source,
             progress=progress,
         )
     return result

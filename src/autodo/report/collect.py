@@ -20,6 +20,7 @@ from torch import Tensor
 from autodo.data.loader import Loader
 from autodo.data.randomness import borrowed, derive
 from autodo.export.learned import Learned
+from autodo.export.origin import Origin
 from autodo.report import pictures
 from autodo.report.view import ViewFolder, write_table
 from autodo.train.devices import autocast
@@ -47,7 +48,7 @@ def collect(
     points: pa.Table,
     run: str | Path,
     *,
-    source: str | None = None,
+    source: Origin | None = None,
     progress: bool = False,
 ) -> None:
     """Write the view of the run in the folder ``run``.
@@ -80,7 +81,8 @@ def collect(
     write_table(folder.strips, strips)
     shape = next(_images(trainer, trainer.points, np.array([0]))).shape
     Learned.of(trainer.data, trainer.count).save(run)
-    folder.finish({"image_shape": list(shape), "source": source})
+    about = None if source is None else source.to_json()
+    folder.finish({"image_shape": list(shape), "source": about})
 
 
 _COLUMNS = ("given_label", "suggested_label", "label_score", "is_label_issue", "weight")

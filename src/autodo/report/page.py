@@ -18,6 +18,7 @@ from rich.console import Console
 
 from autodo.config import Config
 from autodo.errors import InputError
+from autodo.export.origin import Origin
 from autodo.report import embed
 from autodo.report.collect import standing_out
 from autodo.report.outcome import duration, outcome, percent, tiles
@@ -118,7 +119,7 @@ def facts(run: Run) -> dict[str, str]:
     """Where the run lies, what it was made of and with."""
     shown = {"run": str(run.path)}
     if run.view.exists and (source := run.view.read_about().get("source")):
-        shown["training set"] = source
+        shown["training set"] = str(Origin.from_json(source))
     for name in ("train", "trusted", "test"):
         if name in run.data:
             shown[f"{name} images"] = f"{run.data[name]:,}"

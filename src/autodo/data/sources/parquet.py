@@ -58,9 +58,10 @@ class ParquetFiles:
         return ["parquet", self.image, self.label]
 
     def batches(self, reading: Reading) -> Iterator[Batch]:
-        return decode(self._items(), self.total, reading)
+        return decode(self.items(), self.total, reading)
 
-    def _items(self) -> Iterator[Encoded]:
+    def items(self) -> Iterator[Encoded]:
+        """The rows as they are, their images not yet decoded."""
         for file in self.files:
             row = 0
             with _refused(file), pq.ParquetFile(file) as table:
