@@ -62,8 +62,8 @@ def train(root: Path, out: Path, source: str = "train", **settings: object) -> P
     config = autodo.Config(**values)  # type: ignore[arg-type]
     place = root / source
     autodo.fit(
-        network(), load(place, cache=False, class_names=CLASSES), load_folder(root / "trusted"), config=config, out=out,
-        progress=False, source=place,
+        network(), load(place, cache=False, class_names=CLASSES), load_folder(root / "trusted"),
+        config=config, out=out, progress=False, source=place,
     )  # fmt: skip
     return out
 
