@@ -23,9 +23,8 @@ from autodo.export.learned import Learned
 from autodo.export.origin import Origin
 from autodo.report import pictures
 from autodo.report.view import ViewFolder, write_table
-from autodo.train.devices import autocast
 from autodo.train.files import atomic
-from autodo.train.hyper_optimizer import evaluating, head_input
+from autodo.train.hyper_optimizer import evaluating
 from autodo.train.loop import EVALUATION_BATCH, Trainer
 from autodo.train.progress import counting
 
@@ -113,14 +112,11 @@ def _look(
     kept: Tensor,
     advance: Callable[[int], object],
 ) -> _Seen:
-    encode = head_input(trainer.model, trainer.head)
     wanted = torch.zeros(count, dtype=torch.bool)
     wanted[kept] = True
     predicted, confidence, features = [], [], []
     for images, _, index in loader.batches(EVALUATION_BATCH, seed=None, points=count):
-        with autocast(trainer.device, trainer.config.precision):
-            batch = encode(images)
-        batch = batch.to(trainer.head.weight.dtype)
+        batch = trainer.take.encode(images)
         top = trainer.head(batch).float().softmax(-1).max(-1)
         predicted.append(top.indices.cpu())
         confidence.append(top.values.cpu())
