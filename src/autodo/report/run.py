@@ -65,7 +65,8 @@ class Run:
     @cached_property
     def columns(self) -> dict[str, np.ndarray]:
         """The number columns of points, each (N,)."""
-        return {name: np.asarray(self.points[name]) for name in self.points.column_names}
+        names = (name for name in self.points.column_names if name != "id")
+        return {name: np.asarray(self.points[name]) for name in names}
 
     @cached_property
     def predictions(self) -> dict[str, dict[str, np.ndarray]]:

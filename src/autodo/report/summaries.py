@@ -68,6 +68,11 @@ def class_table(run: Run) -> list[dict[str, Any]]:
     ]
 
 
+def _finite(value: float | None) -> float | None:
+    """JSON has no infinity, and a curve no place for it."""
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _known(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
 
@@ -117,7 +122,7 @@ def augmentation(run: Run) -> dict[str, Any] | None:
 def curves(run: Run) -> dict[str, Any]:
     """Every epoch's losses and errors, and the epochs at which something begins."""
     series = [
-        {"name": name.replace("_", " "), "values": [m.get(name) for m in run.metrics]}
+        {"name": name.replace("_", " "), "values": [_finite(m.get(name)) for m in run.metrics]}
         for name in ("train_loss", "trusted_loss", "test_loss", "trusted_error", "test_error")
         if any(m.get(name) is not None for m in run.metrics)
     ]

@@ -124,6 +124,14 @@ function toggle(text, on, onchange) {
   return button;
 }
 
+// 1, 2 and 5 times powers of ten; powers of ten alone where that is enough.
+function logTicks(low, high) {
+  const powers = [];
+  for (let p = Math.floor(Math.log10(low)); p <= Math.log10(high); p++) powers.push(10 ** p);
+  const wanted = powers.length > 4 ? powers : powers.flatMap((p) => [p, 2 * p, 5 * p]);
+  return wanted.filter((v) => v >= low && v <= high);
+}
+
 function ticks(low, high, wanted) {
   const raw = (high - low) / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(raw));

@@ -7,6 +7,8 @@ function drawCurves(root) {
     const shown = series.filter((s) => s.name.endsWith(kind));
     if (shown.length === 0) continue;
     const plot = el("div");
+    let log = false, wide = 0;
+    const draw = () => plot.replaceChildren(curvePlot(wide, shown, title, format, log));
     const legend = el("div", { class: "legend" });
     for (const s of shown) {
       const name = s.name.split(" ")[0];
@@ -14,16 +16,21 @@ function drawCurves(root) {
       const last = s.values[s.values.length - 1];
       legend.append(el("span", {}, line, `${name}, ${format(last)} at the end`));
     }
-    root.append(el("div", { class: "panel" }, el("h3", {}, `${title} by epoch`), plot, legend));
-    onWidth(plot, (width) => plot.replaceChildren(curvePlot(width, shown, title, format)));
+    const scale = toggle("logarithmic", false, (on) => { log = on; draw(); });
+    root.append(el("div", { class: "panel" }, el("h3", {}, `${title} by epoch`, scale), plot, legend));
+    onWidth(plot, (width) => { wide = width; draw(); });
   }
 
-  function curvePlot(width, shown, title, format) {
+  function curvePlot(width, shown, title, format, log) {
     const height = 250, left = 46, right = 10, top = 24, bottom = 26;
-    const high = Math.max(...shown.flatMap((s) => s.values.filter((v) => v !== null))) * 1.04 || 1;
+    const values = shown.flatMap((s) => s.values.filter((v) => v !== null));
+    const high = Math.max(...values) * 1.04 || 1;
+    // Zero has no logarithm: it is drawn on the floor, which is below the least that is above it.
+    const low = log ? Math.min(high / 2, ...values.filter((v) => v > 0)) / 1.3 : 0;
+    const part = (v) => (log ? Math.log(Math.max(v, low) / low) / Math.log(high / low) : v / high);
     const first = epochs[0], last = Math.max(epochs[epochs.length - 1], first + 1);
     const x = (e) => left + ((e - first) / (last - first)) * (width - left - right);
-    const y = (v) => height - bottom - (v / high) * (height - top - bottom);
+    const y = (v) => height - bottom - part(v) * (height - top - bottom);
     const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, tabindex: "0", role: "img",
       "aria-label": `${title} by epoch. ${shown.map((s) => `${s.name} ends at ${format(s.values[s.values.length - 1])}`).join(", ")}. Left and right arrows step through the epochs.` });
     if (trusted_epochs > 0) {
@@ -31,7 +38,7 @@ function drawCurves(root) {
       drawn.append(svg("rect", { class: "phase", x: left, y: top, width: Math.max(0, end - left), height: height - top - bottom }));
       drawn.append(svg("text", { class: "phase-text", x: left + 4, y: top - 9 }, end - left > 100 ? "trusted alone" : "trusted"));
     }
-    for (const v of ticks(0, high, 4)) {
+    for (const v of log ? logTicks(low, high) : ticks(0, high, 4)) {
       drawn.append(svg("line", { class: "gridline", x1: left, x2: width - right, y1: y(v), y2: y(v) }));
       drawn.append(svg("text", { x: left - 8, y: y(v) + 4, "text-anchor": "end" }, kindTick(v)));
     }

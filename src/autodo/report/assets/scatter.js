@@ -1,7 +1,7 @@
 // A plot of up to 100,000 points on a canvas: zoom, pan, hover, keyboard.
 //
 // x, y: typed arrays in [0, 1], y upwards; group: class of each point, for its colour; ring and cross: which
-// points carry a mark; describe(i): what is said of a point; axes: null or {x: [[at, text]], y: ..., names}.
+// points carry a mark (root has a row of tools, which the buttons join); describe(i): what is said of a point; axes: null or {x: [[at, text]], y: ..., names}.
 function scatter(root, { x, y, group, ring, cross, describe, axes, label }) {
   const total = x.length;
   const canvas = el("canvas", { tabindex: "0", role: "img", "aria-label": `${label} Arrow keys move the view, plus and minus zoom, 0 resets, n and p step through the marked points.` });
@@ -11,7 +11,8 @@ function scatter(root, { x, y, group, ring, cross, describe, axes, label }) {
     el("button", { "aria-label": "zoom in", onclick: () => zoom(1.6) }, "+"),
     el("button", { "aria-label": "zoom out", onclick: () => zoom(1 / 1.6) }, "−"),
     el("button", { onclick: () => reset() }, "reset"));
-  root.append(el("div", { class: "scatter" }, canvas, zooms), status);
+  root.querySelector(".tools").append(el("span", { class: "grow" }), zooms);
+  root.append(el("div", { class: "scatter" }, canvas), status);
   root.append(el("p", { class: "hint" }, "Click into the plot, then scroll or pinch to zoom and drag to move; or use + − 0, the arrow keys, and n and p for the marked points."));
 
   const margin = axes ? { left: 46, right: 14, top: 14, bottom: 40 } : { left: 14, right: 14, top: 14, bottom: 14 };
