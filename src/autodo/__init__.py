@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from autodo.auditing.audit import audit
     from autodo.config import Config
+    from autodo.experiment.compare import compare
     from autodo.fitting import fit
     from autodo.hyper.dataset_model import DatasetModel
     from autodo.implicit.solvers import ConjugateGradient, Identity, Neumann
@@ -25,6 +26,7 @@ __all__ = [
     "Neumann",
     "Result",
     "audit",
+    "compare",
     "fit",
 ]
 
@@ -37,6 +39,7 @@ _HOMES = {
     "Neumann": "autodo.implicit.solvers",
     "Result": "autodo.result",
     "audit": "autodo.auditing.audit",
+    "compare": "autodo.experiment.compare",
     "fit": "autodo.fitting",
 }
 _PACKAGES = ("data", "hyper", "implicit", "models", "policies")

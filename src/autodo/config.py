@@ -82,6 +82,8 @@ class Config:
     """Augmented views of each training point over which that belief is averaged."""
     trusted_joins_training: bool = True
     """The trusted points are trained on too, with weight 1 and their own labels."""
+    balanced_batches: bool = False
+    """Draw training points with replacement, every class equally often by its given label."""
     prior_adjustment: float = 1.0
     """tau of the logit adjustment: tau * log(class share in training / in trusted) is added
     to the logits inside the training loss, so that rare classes do not look like noise."""

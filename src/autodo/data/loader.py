@@ -67,13 +67,20 @@ class Loader:
         seed: int | None,
         drop_last: bool = False,
         points: int | None = None,
+        balanced: bool = False,
     ) -> Iterator[Batch]:
         """One pass: in order when ``seed`` is None, else in the random order of ``seed``.
 
-        ``points`` limits the pass to the first so many points of the set.
+        ``points`` limits the pass to the first so many points of the set. ``balanced`` draws as
+        many with replacement instead, every class equally often by its labels.
         """
         size = len(self) if points is None else points
-        order = torch.arange(size) if seed is None else _shuffled(size, seed)
+        if seed is None:
+            order = torch.arange(size)
+        elif balanced:
+            order = _balanced(self.labels[:size].cpu(), seed)
+        else:
+            order = _shuffled(size, seed)
         full = size // batch_size * batch_size if drop_last else size
         parts = order[:full].split(batch_size) if full else ()
         return self._read((derive(seed or 0, k), part) for k, part in enumerate(parts))
@@ -158,3 +165,10 @@ def _stack(dataset: Examples | MapImages | Joined, index: Tensor) -> Tensor:
 def _shuffled(size: int, seed: int) -> Tensor:
     """A permutation drawn on the CPU, hence the same for every device."""
     return torch.randperm(size, generator=torch.Generator().manual_seed(seed))
+
+
+def _balanced(labels: Tensor, seed: int) -> Tensor:
+    """As many draws as labels (N,), with the same expected number of every class that occurs."""
+    weight = 1 / torch.bincount(labels).double()[labels]
+    generator = torch.Generator().manual_seed(seed)
+    return torch.multinomial(weight, len(labels), replacement=True, generator=generator)

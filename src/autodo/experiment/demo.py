@@ -171,7 +171,9 @@ def _found(
     """Draws the labels in the terminal; returns them as a titled picture."""
     images = [task.train.images[row["index"]][0] for row in rows]
     captions = [f"{row['given_label']} -> {row['suggested_label']}" for row in rows]
-    true = sum(row["suggested_label"] == int(task.true_labels[row["index"]]) for row in rows)
+    assert task.true_labels is not None  # the demo made the wrong labels itself
+    truth = task.true_labels.tolist()
+    true = sum(row["suggested_label"] == truth[row["index"]] for row in rows)
     console.print(
         f"\n[bold]The {len(rows)} surest of {result.label_issues.num_rows} wrong labels[/bold] "
         f"(given -> suggested; {true} of these {len(rows)} suggestions are the truth)\n",

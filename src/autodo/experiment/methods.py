@@ -9,47 +9,23 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from sklearn.metrics import average_precision_score, roc_auc_score
 from torch import nn
 
 from autodo.config import Config
 from autodo.data import Examples
 from autodo.data.pixels import to_unit
-from autodo.experiment.task import Task, rare_half
+from autodo.experiment.score import Score, label_scores, network_score
+from autodo.experiment.task import Task
 from autodo.fitting import fit
 from autodo.models.head import find_head
-from autodo.report.summaries import confusion
 from autodo.result import Result
-from autodo.train.hyper_optimizer import evaluating
-from autodo.train.loop import EVALUATION_BATCH, Trainer
+from autodo.train.loop import Trainer
 from autodo.train.progress import reporting
 
 BuildModel = Callable[[], nn.Module]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Score:
-    """How one method did on one task; fractions, not percent."""
-
-    test_error: float
-    rare_error: float
-    """Test error on the rare half of the classes."""
-    seconds: float
-    confusion: tuple[tuple[int, ...], ...] = ()
-    """(C, C) counts on the test set: row the true class, column the predicted one."""
-    auc: float | None = None
-    """Of the label score against the truly wrong labels."""
-    average_precision: float | None = None
-    corrected: float | None = None
-    """Share of training labels that are right after the suggestions."""
-    broken: float | None = None
-    """Share of the right labels that the suggestions would make wrong."""
 
 
 def plain(task: Task, config: Config) -> tuple[Examples, Config]:
@@ -77,12 +53,21 @@ def logit_adjusted(task: Task, config: Config) -> tuple[Examples, Config]:
     return task.train, joined
 
 
+def class_balanced(task: Task, config: Config) -> tuple[Examples, Config]:
+    joined = dataclasses.replace(config, trusted_joins_training=True, balanced_batches=True)
+    return task.train, joined
+
+
 BASELINES: dict[str, Callable[[Task, Config], tuple[Examples, Config]]] = {
     "plain": plain,
     "trusted alone": trusted_alone,
     "train + trusted": train_and_trusted,
     "train + trusted, logit adjustment": logit_adjusted,
 }
+"""The alternatives that need one training each; the demo shows these."""
+
+BALANCED = "train + trusted, balanced classes"
+ALTERNATIVES = {**BASELINES, BALANCED: class_balanced}
 
 
 def without_learning(config: Config) -> Config:
@@ -98,20 +83,43 @@ def without_learning(config: Config) -> Config:
     )
 
 
+def papers(config: Config) -> Config:
+    """The paper's method under the budget, the network's rates and the seed of ``config``."""
+    kept = (
+        "epochs", "batch_size", "lr", "momentum", "weight_decay", "warmup_epochs", "augment",
+        "policy", "seed", "device", "precision", "cuda_graphs", "num_workers",
+    )  # fmt: skip
+    budget = {name: getattr(config, name) for name in kept}
+    return Config.paper(**budget, start_epoch=config.epochs // 4)
+
+
 def run_baseline(
     name: str, task: Task, config: Config, build: BuildModel, *, progress: bool = False
 ) -> Score:
     """Train one alternative and measure it on the test set."""
     start = time.perf_counter()
-    data, config = BASELINES[name](task, without_learning(config))
-    model = build()
-    head = find_head(model, to_unit(task.test.images[:2]))
-    trainer = Trainer(model, head, data, task.trusted, config)
-    with reporting(progress, total=trainer.total_steps, title=name) as reporter:
+    data, config = ALTERNATIVES[name](task, without_learning(config))
+    model = train(build(), data, task.trusted, config, progress=progress, title=name)
+    return network_score(model, task, time.perf_counter() - start)
+
+
+def train(
+    model: nn.Module,
+    data: Examples,
+    trusted: Examples,
+    config: Config,
+    *,
+    progress: bool = False,
+    title: str = "training",
+) -> nn.Module:
+    """A network trained as ``config`` says, with nothing kept but the network."""
+    head = find_head(model, to_unit(data.images[:2]))
+    trainer = Trainer(model, head, data, trusted, config)
+    with reporting(progress, total=trainer.total_steps, title=title) as reporter:
         trainer.on_step = reporter.step
         for metrics in trainer.epochs():
             reporter.epoch(metrics, config.epochs)
-    return _score(model, task, time.perf_counter() - start)
+    return model
 
 
 def run_autodo(
@@ -121,48 +129,18 @@ def run_autodo(
     *,
     out: Path | None = None,
     progress: bool = False,
+    title: str = "AutoDO",
 ) -> tuple[Score, Result]:
     """AutoDO on the task, scored on the test set and on the labels it suggests."""
     start = time.perf_counter()
     result = fit(
         build(), task.train, task.trusted, test=task.test,
-        config=config, out=out, overwrite=True, progress=progress, title="AutoDO",
+        config=config, out=out, overwrite=True, progress=progress, title=title,
     )  # fmt: skip
-    score = _score(result.model, task, time.perf_counter() - start)
-    return dataclasses.replace(score, **label_scores(task, result)), result
-
-
-def label_scores(task: Task, result: Result) -> dict[str, Any]:
-    """How well the points table finds and corrects the wrong labels."""
-    wrong = task.wrong.numpy()
-    if not wrong.any() or wrong.all():
-        return {}
-    suspicion = -np.asarray(result.points["label_score"])
-    right = np.asarray(result.points["suggested_label"]) == task.true_labels.numpy()
-    return {
-        "auc": float(roc_auc_score(wrong, suspicion)),
-        "average_precision": float(average_precision_score(wrong, suspicion)),
-        "corrected": float(right.mean()),
-        "broken": float((~right[~wrong]).mean()),
-    }
-
-
-@torch.no_grad()
-def _score(model: nn.Module, task: Task, seconds: float) -> Score:
-    device = next(model.parameters()).device
-    with evaluating(model):
-        predicted = torch.cat(
-            [
-                model(to_unit(part.to(device))).argmax(-1).cpu()
-                for part in task.test.images.split(EVALUATION_BATCH)
-            ]
-        )
-    miss = predicted != task.test.labels
-    rare = torch.isin(task.test.labels, rare_half(task.test.num_classes))
-    counts = confusion(task.test.labels.numpy(), predicted.numpy(), task.test.num_classes)
-    return Score(
-        test_error=float(miss.float().mean()),
-        rare_error=float(miss[rare].float().mean()),
-        seconds=seconds,
-        confusion=tuple(map(tuple, counts.tolist())),
+    score = network_score(result.model, task, time.perf_counter() - start)
+    found = label_scores(
+        task,
+        np.asarray(result.points["label_score"]),
+        np.asarray(result.points["suggested_label"]),
     )
+    return dataclasses.replace(score, **found), result

@@ -26,13 +26,24 @@ class Task:
     train: Examples
     trusted: Examples
     test: Examples
-    true_labels: Tensor
-    """(N,) of train, before noise."""
+    true_labels: Tensor | None = None
+    """(N,) of train, before noise; None where nobody knows them."""
 
     @property
     def wrong(self) -> Tensor:
         """(N,) where the given label of a training example is not the true one."""
+        if self.true_labels is None:
+            return torch.zeros(len(self.train), dtype=torch.bool)
         return self.train.labels != self.true_labels
+
+    @property
+    def rare(self) -> Tensor:
+        """The rarer half of the classes in train, by true labels where they are known."""
+        labels = self.train.labels if self.true_labels is None else self.true_labels
+        counts = torch.bincount(labels, minlength=self.train.num_classes)
+        # Among equals the later classes, which a step imbalance would have cut.
+        order = counts.flip(0).argsort(stable=True)
+        return self.train.num_classes - 1 - order[: -(-self.train.num_classes // 2)]
 
 
 def digits_task(*, noise: float, imbalance: float = 10, trusted: int = 200, seed: int = 0) -> Task:

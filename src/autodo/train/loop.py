@@ -179,7 +179,13 @@ class Trainer:
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         seed = derive(self.config.seed, TRAIN, epoch)
-        return self.points.batches(self.batch_size, seed=seed, drop_last=True, points=self.pool)
+        return self.points.batches(
+            self.batch_size,
+            seed=seed,
+            drop_last=True,
+            points=self.pool,
+            balanced=self.config.balanced_batches,
+        )
 
     def _trusted_batches(self, epoch: int) -> Iterator[Batch]:
         """As many batches as an epoch has, of trusted points only, with their index in points."""

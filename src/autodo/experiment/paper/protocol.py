@@ -112,8 +112,8 @@ SMALL = Scale(
     trusted=1000,
     test=2000,
     epochs=10,
-    # The paper's batches are for 40,000 steps; smaller ones make about a thousand of ten epochs. The
-    # rate is the library's default. Neither was chosen by a result.
+    # The paper's batches are for 40,000 steps; smaller ones make about a thousand of ten epochs.
+    # The rate is the library's default. Neither was chosen by a result.
     batch_size=32,
     lr=Config().lr,
     embedded=500,

@@ -177,13 +177,14 @@ def _check_same(folder: Path, config: Config) -> None:
 
 def _save_sets(folder: Path, task: Task) -> None:
     """Which points the run saw and what the distortion did to them."""
+    truth = task.train.labels if task.true_labels is None else task.true_labels
 
     def write(file: Any) -> None:
         np.savez_compressed(
             file,
             train_ids=np.array(task.train.ids),
             given_labels=task.train.labels.cpu().numpy(),
-            true_labels=task.true_labels.cpu().numpy(),
+            true_labels=truth.cpu().numpy(),
             trusted_ids=np.array(task.trusted.ids),
         )
 

@@ -1,0 +1,183 @@
+"""``autodo compare``: which method to use on your data."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autodo.commands.given import make_network, part, read_config, read_sets
+from autodo.errors import InputError
+
+EXAMPLES = """\
+Example, for your own data; the same command goes on where it was stopped:
+
+  autodo compare photos/train --trusted photos/trusted --test photos/test
+
+A clean set made messy, classes 5 to 9 a hundred times rarer and 10% of the labels drawn at
+random, with 1,000 of its points trusted:
+
+  autodo compare svhn --data-dir data --distortion 100-0.1 --trusted 1000
+"""
+
+
+def compare(
+    train: Annotated[
+        str, typer.Argument(help="The messy set, as for autodo fit.", metavar="TRAIN")
+    ],
+    trusted: Annotated[
+        str,
+        typer.Option(
+            help="The trusted set, or a number of points to take out of TRAIN.", metavar="SET|N"
+        ),
+    ],
+    test: Annotated[
+        str | None,
+        typer.Option(
+            help="To measure on.", metavar="SET", show_default="the test part of a named TRAIN"
+        ),
+    ] = None,
+    distortion: Annotated[
+        str | None,
+        typer.Option(help="Make TRAIN messy: imbalance-noise, as 100-0.1.", metavar="IR-NR"),
+    ] = None,
+    true_labels: Annotated[
+        Path | None,
+        typer.Option(help="What the labels of TRAIN should be, if you know.", metavar="FILE"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of every method.", min=1)] = 3,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="One method; again for each. Without it all.", metavar="METHOD"),
+    ] = None,
+    skip: Annotated[
+        list[str] | None,
+        typer.Option(help="All methods but those that begin so.", metavar="METHOD"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of results.", show_default="runs/compare-<TRAIN>")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per training step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = None,
+    model: Annotated[str, typer.Option(help="As for autodo fit.", metavar="NAME")] = "small_cnn",
+    image_size: Annotated[
+        int | None, typer.Option(help="Resize images to this side in pixels.", metavar="N")
+    ] = None,
+    channels: Annotated[
+        int | None, typer.Option(help="Read as grey (1) or RGB (3).", metavar="1|3")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where svhn, cifar10 ... lie.", metavar="FOLDER")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings in TOML, as for autodo fit.", metavar="FILE")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="One setting by name.", metavar="KEY=VALUE"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+) -> None:
+    """Run what you could do instead beside AutoDO, on your data, and see which to use."""
+    from rich.console import Console
+
+    from autodo.experiment.cleaning import check_cleanlab
+    from autodo.experiment.compare import CLEANLAB, METHODS, Comparison, table, verdict
+    from autodo.experiment.own_task import task_maker
+    from autodo.models.registry import find
+    from autodo.train.devices import choose_device
+
+    methods = _chosen(METHODS, only or [], skip or [])
+    if CLEANLAB in methods:
+        check_cleanlab()
+    flags = {"epochs": epochs, "batch_size": batch_size, "lr": lr, "device": device}
+    chosen = read_config(config, settings or [], flags)
+    choose_device(chosen.device)
+    builder = find(model)
+    options = {"image_size": image_size, "channels": channels, "data_dir": data_dir}
+
+    names: list[str] = []
+
+    def load(source: str, name: str) -> Any:
+        found = read_sets({name: source}, show=not quiet, class_names=names or None, **options)[
+            name
+        ]
+        names[:] = found.class_names
+        return found
+
+    make, about = task_maker(
+        load, train, trusted, test or _test_part(train), distortion=distortion,
+        true_labels=true_labels,
+    )  # fmt: skip
+    folder = out or Path("runs") / f"compare-{Path(part(train)[0]).resolve().stem}"
+    setting = {**about, "model": model, "config": _as_text(chosen)}
+    comparison = Comparison(folder, setting, overwrite=overwrite)
+    console = Console(highlight=False)
+    comparison.run(
+        make,
+        chosen,
+        lambda seed: lambda: make_network(builder, make(seed).train, seed),
+        methods=methods,
+        seeds=seeds,
+        progress=not quiet,
+        tell=lambda what: None if quiet else console.print(f"[dim]{what}[/dim]"),
+    )
+    shown = {name: comparison.scores[name] for name in METHODS if name in comparison.scores}
+    title = f"{train}{f' {distortion}' if distortion else ''}, {about['trusted']:,} trusted: in %"
+    if not console.is_terminal:
+        console.width = max(console.width, 130)
+    console.print(table(shown, title))
+    console.print(verdict(shown), soft_wrap=True)
+    console.print(f"all runs: {comparison.file}", soft_wrap=True)
+
+
+def _as_text(config: Any) -> str:
+    import dataclasses
+
+    return str(dataclasses.replace(config, seed=0, device="auto").to_toml())
+
+
+def _test_part(train: str) -> str:
+    from autodo.data.sources import NAMED
+
+    name = part(train)[0]
+    if name not in NAMED:
+        raise InputError(
+            "there is no test set",
+            "only of svhn, cifar10, cifar100 and imagenet is it known which part that is",
+            "name one with --test; it must not be among the images trained on",
+        )
+    return f"{name}:test"
+
+
+def _chosen(methods: tuple[str, ...], only: list[str], skip: list[str]) -> list[str]:
+    """The methods to run, in their order.
+
+    >>> _chosen(("plain", "cleanlab, then more"), [], ["cleanlab"])
+    ['plain']
+    """
+    for name in only:
+        if name not in methods:
+            near = difflib.get_close_matches(name, methods, n=1, cutoff=0.3)
+            raise InputError(
+                f"there is no method '{name}'",
+                f"the methods are: {'; '.join(methods)}",
+                f"perhaps you mean '{near[0]}'" if near else "write one of them out",
+            )
+    for name in skip:
+        if not any(method.startswith(name) for method in methods):
+            raise InputError(
+                f"no method begins with '{name}'",
+                f"the methods are: {'; '.join(methods)}",
+                "write the beginning of one",
+            )
+    return [
+        name
+        for name in methods
+        if (not only or name in only) and not any(name.startswith(s) for s in skip)
+    ]

@@ -1,0 +1,244 @@
+"""``autodo fit``: from sets of images to a run folder and a short summary."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autodo.commands.given import make_network, part, read_config, read_sets
+from autodo.commands.telling import told
+from autodo.errors import InputError
+
+if TYPE_CHECKING:
+    from autodo.result import Result
+
+EXAMPLES = """\
+Example, for folders such as photos/train/cat/001.png, one sub-folder per class:
+
+  autodo fit photos/train --trusted photos/trusted --test photos/test
+
+A stopped run is taken up by the same command with --resume:
+
+  autodo fit photos/train --trusted photos/trusted --epochs 20 --resume
+
+Other layouts are read too; which part of a set stands after a colon:
+
+  autodo fit svhn:train --trusted few.npz --test svhn:test --data-dir d
+
+Another network on what a run learned:
+
+  autodo fit photos/train --trusted photos/trusted --lambda runs/train
+"""
+
+
+def fit(
+    train: Annotated[
+        str,
+        typer.Argument(
+            help="Folder of images by class, Parquet, .npz, or svhn, cifar10, cifar100, imagenet; "
+            "labels may be wrong.",
+            metavar="TRAIN",
+        ),
+    ],
+    trusted: Annotated[
+        str, typer.Option(help="A few images whose labels are right.", metavar="SET")
+    ],
+    test: Annotated[
+        str | None, typer.Option(help="To measure on; never learned from.", metavar="SET")
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Where svhn, cifar10 ... lie; else they are fetched.", metavar="FOLDER"),
+    ] = None,
+    skip_corrupt: Annotated[
+        bool, typer.Option("--skip-corrupt", help="Leave out images that cannot be decoded.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Run folder to write.", show_default="runs/<name of TRAIN>"),
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Images per training step.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = None,
+    augment: Annotated[
+        str | None, typer.Option(help="affine, colour, affine+colour or none.", metavar="KIND")
+    ] = None,
+    model: Annotated[
+        str,
+        typer.Option(
+            help="small_cnn, wrn-16-4 (any depth and width), resnet18, timm:NAME, or your own as "
+            "module:function, called with (channels, num_classes).",
+            metavar="NAME",
+        ),
+    ] = "small_cnn",
+    image_size: Annotated[
+        int | None, typer.Option(help="Resize images to this side in pixels.", metavar="N")
+    ] = None,
+    channels: Annotated[
+        int | None, typer.Option(help="Read as grey (1) or RGB (3).", metavar="1|3")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Settings in TOML; the config.toml of any run shows them all.", metavar="FILE"
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="One setting by name, such as label_lr=0.2; goes over --config, and the options "
+            "above over it.",
+            metavar="KEY=VALUE",
+        ),
+    ] = None,
+    learned: Annotated[
+        Path | None,
+        typer.Option(
+            "--lambda",
+            help="Train on the weights, labels and augmentation that this run learned of TRAIN, "
+            "as its review left them.",
+            metavar="RUN",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a stopped run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Train on a messy set of images; find its wrong labels with the help of a trusted one."""
+    if out is None:
+        out = Path("runs") / (Path(part(train)[0]).resolve().stem or "fit")
+    flags = {
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "lr": lr,
+        "seed": seed,
+        "device": device,
+        "augment": augment,
+    }
+    with told(_Continue(out)):
+        import autodo
+        from autodo.export.origin import Origin
+        from autodo.models.registry import find
+        from autodo.train.devices import choose_device
+        from autodo.train.run_folder import RunFolder
+
+        chosen = read_config(config, settings or [], flags)
+        if resume and overwrite:
+            raise InputError(
+                "both --resume and --overwrite are given",
+                "one goes on with the run, the other deletes it",
+                "give one of the two",
+            )
+        # What needs no image is refused before the first is read; fit checks the rest.
+        choose_device(chosen.device)
+        if not resume:
+            RunFolder.check(out, chosen, {}, overwrite=overwrite)
+        builder = find(model)
+        sets = read_sets(
+            {"train": train, "trusted": trusted} | ({} if test is None else {"test": test}),
+            show=not quiet,
+            image_size=image_size,
+            channels=channels,
+            data_dir=data_dir,
+            skip_corrupt=skip_corrupt,
+        )
+        result = autodo.fit(
+            make_network(builder, sets["train"], chosen.seed),
+            sets["train"],
+            sets["trusted"],
+            test=sets.get("test"),
+            config=chosen,
+            out=out,
+            resume=resume,
+            overwrite=overwrite,
+            progress=not quiet,
+            source=Origin.of(
+                *part(train),
+                data_dir=data_dir,
+                image_size=image_size,
+                channels=channels,
+                skip_corrupt=skip_corrupt,
+            ),
+            learned=learned,
+        )
+        if not quiet:
+            _summarise(result)
+
+
+def _summarise(result: Result) -> None:
+    """Errors, the surest wrong labels, the classes that count more, and where the files are."""
+    import pyarrow as pa
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from autodo.train.run_folder import RunFolder
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 200  # whole paths in logs and pipes
+    names, last, issues = result.class_names, result.history[-1], result.label_issues
+
+    def say(text: str) -> None:
+        console.print(text, markup=False, soft_wrap=True)
+
+    say(f"\ntrusted error {last['trusted_error']:.1%} (trusted images were learned from)")
+    if "test_error" in last:
+        say(f"test error {last['test_error']:.1%}")
+    say(f"{issues.num_rows:,} of {result.points.num_rows:,} labels look wrong")
+    if issues.num_rows:
+        table = Table("file", "given", "suggested", "score", box=None, pad_edge=False)
+        for row in issues.slice(0, 10).to_pylist():
+            table.add_row(
+                Text(row["id"], overflow="fold"),
+                Text(names[row["given_label"]], overflow="fold"),
+                Text(names[row["suggested_label"]], overflow="fold"),
+                f"{row['label_score']:.3f}",
+            )
+        say("the surest (score: the learned probability of the given label):")
+        console.print(table)
+    means: pa.Table = result.points.group_by("given_label").aggregate([("weight", "mean")])
+    by_weight = means.sort_by([("weight_mean", "descending")]).to_pylist()
+    raised = [row for row in by_weight if row["weight_mean"] > 1.005][:3]
+    if raised:
+        told = (f"{names[row['given_label']]} {row['weight_mean']:.2f}" for row in raised)
+        say(f"classes whose mean weight rose most from 1: {', '.join(told)}")
+    assert result.path is not None
+    folder = RunFolder(result.path)
+    say("results:")
+    for path, about in (
+        (folder.points, "one row per training image"),
+        (folder.model, "the network"),
+        (folder.metrics, "every epoch's numbers"),
+        (folder.tensorboard, "the same as curves"),
+        (folder.config, "how it was made"),
+    ):
+        say(f"  {path}  {about}")
+
+
+class _Continue:
+    """What Ctrl-C is answered with: how to take the run in ``out`` up again."""
+
+    def __init__(self, out: Path) -> None:
+        self.metrics = out / "metrics.jsonl"
+        self.before = self._state()
+
+    def _state(self) -> tuple[int, int] | None:
+        try:
+            stat = self.metrics.stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_mtime_ns
+
+    def __str__(self) -> str:
+        if self._state() == self.before:
+            return "training had not begun"
+        words = [word for word in sys.argv[1:] if word not in ("--overwrite", "--resume")]
+        return f"continue with: {shlex.join(['autodo', *words, '--resume'])}"

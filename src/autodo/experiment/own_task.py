@@ -1,0 +1,86 @@
+"""A task from what a user has: sets in any layout, and, to try methods out, distortions of a clean
+one with part of it trusted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from autodo.data import Examples, stratified_split
+from autodo.data.checks import check_pair
+from autodo.data.distort import Distortion
+from autodo.data.label_file import read_labels
+from autodo.errors import InputError
+from autodo.experiment.task import Task
+
+Load = Callable[[str, str], Examples]
+"""From a source and what errors call it to a set."""
+
+
+def task_maker(
+    load: Load,
+    train: str,
+    trusted: str,
+    test: str,
+    *,
+    distortion: str | None = None,
+    true_labels: Path | None = None,
+) -> tuple[Callable[[int], Task], dict[str, Any]]:
+    """A function from the seed to the task, and what identifies the data.
+
+    ``trusted`` is a set, or a number of points that are taken out of train, stratified, before the
+    rest is distorted. ``true_labels`` is a file of the training labels as they should be.
+    """
+    whole, final = load(train, "train"), load(test, "test")
+    size = int(trusted) if trusted.isdigit() else None
+    given = None if size is not None else load(trusted, "trusted")
+    if distortion is not None and true_labels is not None:
+        raise InputError(
+            "both --distortion and --true-labels are given",
+            "a set that is distorted here has its own labels for the truth",
+            "give one of the two",
+        )
+    kind = None if distortion is None else Distortion.parse(distortion)
+    truth = None if true_labels is None else read_labels(true_labels, None)
+    if truth is not None and len(truth) != len(whole):
+        raise InputError(
+            f"'{true_labels}' has {len(truth):,} labels and train has {len(whole):,} examples",
+            "there must be one for each, in the order of train",
+            "check that the file belongs to this set",
+        )
+
+    def make(seed: int) -> Task:
+        pool, known, chosen, positions = whole, truth, given, None
+        if size is not None:
+            rest, picked = stratified_split(whole.labels, size, seed=seed)
+            chosen, pool, positions = whole.subset(picked), whole.subset(rest), rest
+            if known is not None:
+                chosen, known = chosen.with_labels(known[picked]), known[rest]
+        assert chosen is not None
+        if kind is not None:
+            kept, noisy = kind.apply(pool.labels, pool.num_classes, seed, positions=positions)
+            pool, known = pool.subset(kept).with_labels(noisy), pool.labels[kept]
+        return Task(train=pool, trusted=chosen, test=final, true_labels=known)
+
+    first = make(0)
+    check_pair(first.train, first.trusted, test=first.test)
+    about = {
+        "train": len(first.train),
+        "trusted": len(first.trusted),
+        "test": len(first.test),
+        "classes": list(whole.class_names),
+        "distortion": distortion,
+        "fingerprint": _fingerprint(first),
+    }
+    return make, about
+
+
+def _fingerprint(task: Task) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for data in (task.train, task.trusted, task.test):
+        digest.update(data.labels.numpy().tobytes())
+        digest.update("\n".join(data.ids).encode())
+    return digest.hexdigest()

@@ -1,0 +1,213 @@
+"""autodo compare: every method on a person's own data, nothing run twice, a sentence at the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import autodo
+from autodo.cli import app
+from autodo.config import Config
+from autodo.data import Examples, load_digits, stratified_split
+from autodo.data.loader import Loader
+from autodo.errors import InputError, RunFolderError
+from autodo.experiment import compare as module
+from autodo.experiment.cleaning import FOLDS, _folds, out_of_fold
+from autodo.experiment.compare import METHODS, OURS, Comparison, Scores, table, verdict
+from autodo.experiment.demo import digits_model
+from autodo.experiment.methods import papers
+from autodo.experiment.own_task import task_maker
+from autodo.experiment.score import Score
+from autodo.experiment.task import digits_task
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 digits to train on and 100 to test, as .npz."""
+    folder, digits = tmp_path_factory.mktemp("digits"), load_digits()
+    _, few = stratified_split(digits.labels, 400, seed=0)
+    rest, test = stratified_split(digits.labels[few], 100, seed=0)
+    for name, index in (("train", few[rest]), ("test", few[test])):
+        part = digits.subset(index)
+        images = (part.images[:, 0] * 255).round().to(torch.uint8).numpy()
+        np.savez(folder / f"{name}.npz", images=images, labels=part.labels.numpy())
+    return folder
+
+
+def run(files: Path, out: Path, *more: str) -> tuple[int, str]:
+    line = [
+        "compare", str(files / "train.npz"), "--test", str(files / "test.npz"), "--trusted", "60",
+        "--distortion", "2-0.3", "--epochs", "2", "--seeds", "1", "--out", str(out), "-q",
+        "--set", "device=cpu", *more,
+    ]  # fmt: skip
+    result = CliRunner().invoke(app, line)
+    return result.exit_code, result.output
+
+
+def test_all_methods_on_own_data_and_nothing_twice(
+    files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, said = run(files, tmp_path / "out")
+    assert code == 0, said
+    for name in METHODS:
+        assert name in said
+    stored = json.loads((tmp_path / "out" / "compare.json").read_text())
+    assert [row["method"] for row in stored["runs"]] == list(METHODS)
+    assert {row["auc"] is None for row in stored["runs"]} == {True, False}
+
+    asked: list[str] = []
+    whole = module.run_method
+    monkeypatch.setattr(
+        module, "run_method", lambda name, *a, **k: (asked.append(name), whole(name, *a, **k))[1]
+    )
+    code, again = run(files, tmp_path / "out", "--seeds", "2", "--only", "plain")
+    assert code == 0, again
+    assert asked == ["plain"]
+    code, refused = run(files, tmp_path / "out", "--lr", "0.5")
+    assert code == 2
+    assert "another config" in refused
+
+
+def test_bad_requests_are_refused(files: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for more, words in (
+        (["--only", "plian"], "plain"),
+        (["--skip", "zzz"], "no method begins"),
+        (["--distortion", "1000-0.1"], "leaves no example"),
+        (["--trusted", "5000"], "cannot pick"),
+        (["--model", "wrm-16-4"], "wrn-16-4"),
+    ):
+        code, said = run(files, out, *more)
+        assert code == 2, (more, said)
+        assert words in said, said
+        assert not out.exists()
+    line = ["compare", str(files / "train.npz"), "--trusted", "60", "-q"]
+    result = CliRunner().invoke(app, line)
+    assert result.exit_code == 2
+    assert "there is no test set" in result.output
+
+
+def score(error: float, seconds: float = 1.0) -> Score:
+    return Score(test_error=error, rare_error=error, seconds=seconds)
+
+
+def scores(**errors: list[float]) -> Scores:
+    return {
+        name: {k: score(e, seconds=len(name)) for k, e in enumerate(values)}
+        for name, values in errors.items()
+    }
+
+
+def test_the_sentence_follows_the_numbers() -> None:
+    clear = scores(AutoDO=[0.10, 0.11, 0.10], plain=[0.20, 0.22, 0.21])
+    assert verdict(clear).startswith("Use AutoDO: 10.3%")
+    other = scores(AutoDO=[0.20, 0.22, 0.21], plain=[0.10, 0.11, 0.10])
+    assert verdict(other).startswith("Use plain")
+    level = scores(AutoDO=[0.10, 0.12, 0.11], plain=[0.12, 0.10, 0.12])
+    assert "is as good; the cheapest of these is plain" in verdict(level)
+    assert "one seed" in verdict(scores(AutoDO=[0.1], plain=[0.2]))
+    assert table(clear, "title").row_count == 2
+
+
+def test_a_score_is_on_disk_before_the_next_run(tmp_path: Path) -> None:
+    comparison = Comparison(tmp_path, {"data": 1})
+    comparison.add("plain", 0, score(0.5))
+    again = Comparison(tmp_path, {"data": 1})
+    assert again.scores["plain"][0].test_error == 0.5
+    with pytest.raises(RunFolderError, match="another data"):
+        Comparison(tmp_path, {"data": 2})
+    assert Comparison(tmp_path, {"data": 2}, overwrite=True).scores == {}
+
+
+def test_probabilities_are_out_of_fold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No network gives probabilities for a point that it was trained on."""
+    task = digits_task(noise=0.2)
+    seen: list[set[str]] = []
+    held: list[set[str]] = []
+    import autodo.experiment.cleaning as cleaning
+
+    def train(model, data, *_, **__):  # type: ignore[no-untyped-def]
+        seen.append(set(data.ids))
+        return model
+
+    whole = cleaning._probabilities
+
+    def probabilities(model, data):  # type: ignore[no-untyped-def]
+        held.append(set(data.ids))
+        return whole(model, data)
+
+    monkeypatch.setattr(cleaning, "train", train)
+    monkeypatch.setattr(cleaning, "_probabilities", probabilities)
+    found = out_of_fold(task, Config(device="cpu"), lambda: digits_model(0))
+    assert len(seen) == len(held) == FOLDS
+    assert all(not a & b for a, b in zip(seen, held, strict=True))
+    assert set().union(*held) == set(task.train.ids)
+    np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
+
+
+def test_a_class_with_fewer_points_than_folds_is_shared_out() -> None:
+    labels = np.array([0] * 30 + [1] * 30 + [2])
+    held = np.concatenate([part for _, part in _folds(labels, 0)])
+    assert sorted(held) == list(range(61))
+
+
+def test_balanced_batches_have_equal_classes() -> None:
+    labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
+    data = Examples.from_arrays(np.zeros((1000, 4, 4), np.uint8), labels)
+    drawn = torch.cat([y for _, y, _ in Loader(data, "cpu").batches(100, seed=3, balanced=True)])
+    assert len(drawn) == 1000
+    counts = drawn.bincount(minlength=3)
+    assert (counts - 1000 / 3).abs().max() < 60  # four deviations
+
+
+def test_the_papers_way_keeps_the_budget_and_nothing_else_of_ours() -> None:
+    paper = papers(Config(epochs=40, lr=0.3, batch_size=7, seed=5))
+    assert (paper.epochs, paper.lr, paper.batch_size, paper.seed) == (40, 0.3, 7, 5)
+    assert (paper.start_epoch, paper.lambda_optimizer, paper.trusted_first) == (10, "rmsprop", 0.0)
+    assert paper.loss == "symmetric_kl"
+
+
+def test_true_labels_from_a_file(files: Path, tmp_path: Path) -> None:
+    held = np.load(files / "train.npz")
+    np.save(tmp_path / "truth.npy", held["labels"])
+    noisy = held["labels"].copy()
+    noisy[:50] = (noisy[:50] + 1) % 10
+
+    def load(source: str, name: str) -> Examples:
+        which = np.load(source)
+        labels = noisy if name == "train" else which["labels"]
+        return Examples.from_arrays(which["images"], labels)
+
+    names = str(files / "train.npz"), "60", str(files / "test.npz")
+    make, about = task_maker(load, *names, true_labels=tmp_path / "truth.npy")
+    task = make(0)
+    assert about["trusted"] == 60
+    assert 20 < int(task.wrong.sum()) <= 50
+    truth = dict(zip(map(str, range(300)), held["labels"].tolist(), strict=True))
+    given = task.trusted.labels.tolist()
+    assert [truth[i] for i in task.trusted.ids] == given  # trusted points get their true labels
+    np.save(tmp_path / "short.npy", held["labels"][:9])
+    with pytest.raises(InputError, match="9 labels"):
+        task_maker(load, *names, true_labels=tmp_path / "short.npy")
+
+
+def test_from_python_with_any_dataset() -> None:
+    task = digits_task(noise=0.3, trusted=60)
+    pairs = [list(zip(part.images, part.labels.tolist(), strict=True)) for part in (
+        task.train, task.trusted, task.test)]  # fmt: skip
+    found = autodo.compare(
+        lambda: digits_model(0), *pairs, true_labels=task.true_labels, progress=False,
+        config=Config(epochs=2, device="cpu"), seeds=1, methods=["plain", OURS],
+    )  # fmt: skip
+    assert list(found.scores) == ["plain", OURS]
+    assert "labels right" in str(found)
+    assert found.scores[OURS][0].auc is not None
+
+
+def test_ours_is_last_and_named() -> None:
+    assert METHODS[-1] == OURS
