@@ -189,14 +189,19 @@ def test_a_hundred_thousand_points_stay_responsive(tab: Page, tmp_path: Path) ->
     assert shown == "100,000 of 100,000 shown"
 
 
-def test_it_prints(tab: Page, report: Path) -> None:
-    tab.open(report)
+def test_it_prints_on_white_whatever_the_theme(tab: Page, report: Path) -> None:
+    tab.open(report, dark=True)
     printed = tab.call("Page.printToPDF", printBackground=True)
     assert len(printed["data"]) > 50_000
     tab.call("Emulation.setEmulatedMedia", media="print")
     hidden = tab.evaluate("getComputedStyle(document.querySelector('nav.sections')).display")
+    corner = tab.evaluate(
+        "[...document.querySelector('#map-plot canvas').getContext('2d')"
+        ".getImageData(1, 1, 1, 1).data]"
+    )
     tab.call("Emulation.setEmulatedMedia", media="")
     assert hidden == "none"
+    assert corner == [255, 255, 255, 255]
 
 
 def test_stepping_brings_a_point_outside_the_view_into_it(tab: Page, report: Path) -> None:

@@ -40,15 +40,26 @@ function readTheme() {
   );
 }
 readTheme();
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-  readTheme();
-  redraws.forEach((redraw) => redraw());
-});
+// Printing is a theme too: what was drawn on dark is drawn anew on white.
+for (const media of ["(prefers-color-scheme: dark)", "print"]) {
+  matchMedia(media).addEventListener("change", () => {
+    readTheme();
+    redraws.forEach((redraw) => redraw());
+  });
+}
 const colour = (c) => {
   const hue = classes.length <= 12 ? (360 * c) / classes.length + 20 : (137.508 * c) % 360;
   const step = classes.length <= 12 ? (c % 2) * 0.07 : (c % 3) * 0.05;
   return `oklch(${Number(theme.lightness) + step} ${theme.chroma} ${hue})`;
 };
+
+// Any colour of CSS as [red, green, blue] of 0 to 255.
+const probe = fill(document.createElement("canvas"), { width: 1, height: 1 }, []).getContext("2d", { willReadFrequently: true });
+function rgb(text) {
+  probe.fillStyle = text;
+  probe.fillRect(0, 0, 1, 1);
+  return probe.getImageData(0, 0, 1, 1).data.slice(0, 3);
+}
 
 const tip = document.body.appendChild(el("div", { class: "tip", hidden: "" }));
 function showTip(x, y, ...content) {
