@@ -17,6 +17,7 @@ from autodo.commands.telling import telling
 from autodo.experiment.paper import command as paper_command
 from autodo.export import command as export_command
 from autodo.report import command as report_command
+from autodo.review import command as review_command
 
 app = typer.Typer(
     name="autodo",
@@ -56,6 +57,7 @@ for command, examples, interrupted in (
     (compare.compare, compare.EXAMPLES, "the same command goes on with what is missing"),
     (audit_command.audit, audit_command.EXAMPLES, "nothing was written"),
     (report_command.report, report_command.EXAMPLES, "no report was written"),
+    (review_command.review, review_command.EXAMPLES, "nothing was decided"),
     (export_command.export, export_command.EXAMPLES, "nothing was exported"),
     (
         paper_command.paper,
