@@ -245,7 +245,7 @@ def main() -> None:
         "--keys", nargs="+", default=["worse_label", "aggre_label", "random_label1"]
     )
     parser.add_argument("--per-class", type=int, nargs="+", default=[100, 10])
-    parser.add_argument("--points", type=int, default=20_000, help="training points of CIFAR-10N")
+    parser.add_argument("--points", type=int, default=10_000, help="training points of CIFAR-10N")
     parser.add_argument("--no-tried", action="store_true", help="leave out what is not the default")
     parser.add_argument("--out", type=Path, help="JSON of every run; rows in it are added to")
     args = parser.parse_args()

@@ -24,13 +24,13 @@ from autodo.data.randomness import derive
 from autodo.hyper.posterior import SHRINKAGE, LabelPosterior, label_posterior
 
 L2_GRID = tuple(10.0**k for k in range(4, -3, -1))
-CHOICE_POINTS = 3000
+CHOICE_POINTS = 2000
 """Points on which L2 is chosen, at the most."""
 POSTERIOR_POINTS = 5000
 """Points from which the noise is estimated, at the most, or 100 per class if that is more."""
 LARGEST_WEIGHT = 5.0
 """Of a belief in a stack; beliefs that are never wrong would get an infinite one."""
-CLOSE = 1e-3
+CLOSE = 3e-3
 """Tolerance where points are so few that heads part them all: curvature then is far below usual."""
 FOLDS, CHOICE, NOISE = range(3)
 """Purposes of random numbers: the second word of every derived seed."""

@@ -20,7 +20,7 @@ from autodo.auditing.belief import Learned
 from autodo.implicit.head import HeadHypergradient, head_hypergradient
 from autodo.implicit.solvers import ConjugateGradient, MatVec, Solution, Solver
 
-CURVATURE_POINTS = 20_000
+CURVATURE_POINTS = 10_000
 """Training points from which the Hessian of a head is estimated, at the most."""
 
 
