@@ -30,8 +30,8 @@ _NAMES = ("127.0.0.1", "localhost")
 _BODY_BYTES = 4096
 _SCRIPTS = ("state", "picture", "grid", "one", "dialogs", "main")
 _POLICY = (
-    "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -72,8 +72,9 @@ class Server(ThreadingHTTPServer):
 
     @cached_property
     def script(self) -> bytes:
-        parts = "\n".join([asset("base.js"), *(_own(f"{name}.js") for name in _SCRIPTS)])
-        return f'"use strict";\n(() => {{\n{parts}\n}})();\n'.encode()
+        parts = "\n".join(_own(f"{name}.js") for name in _SCRIPTS)
+        # In a block of their own, so that a name may stand in base.js too.
+        return f'"use strict";\n(() => {{\n{asset("base.js")}\n{{\n{parts}\n}}\n}})();\n'.encode()
 
     def page(self) -> bytes:
         # Imported here: Jinja comes with torch, and only pages need it.
