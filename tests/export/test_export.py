@@ -365,16 +365,31 @@ def test_lambda_follows_the_review(photos: Path) -> None:
 def test_lambda_of_another_set_is_refused(photos: Path) -> None:
     trusted = load_folder(photos / "trusted")
     config = autodo.Config(epochs=2, batch_size=4, device="cpu")
+    few = load_folder(photos / "train").subset(range(0, 36, 3))
     with pytest.raises(InputError, match="learned of 36 training examples, and train has 12"):
-        autodo.fit(
-            network(), trusted, trusted, config=config, learned=photos / "run", progress=False
-        )
+        autodo.fit(network(), few, trusted, config=config, learned=photos / "run", progress=False)
     with pytest.raises(RunFolderError, match=r"no lambda\.safetensors"):
-        autodo.fit(network(), trusted, trusted, config=config, learned=photos, progress=False)
+        autodo.fit(network(), few, trusted, config=config, learned=photos, progress=False)
     train_set = load_folder(photos / "train")
     moved = train_set.with_labels((train_set.labels + 1) % 3)
     with pytest.raises(InputError, match="other labels"):
         autodo.fit(network(), moved, trusted, config=config, learned=photos / "run", progress=False)
+
+
+def test_a_run_on_lambda_is_resumed_with_it_and_not_without(photos: Path) -> None:
+    def fit(out: Path, **options: object) -> autodo.Result:
+        return autodo.fit(
+            network(), load_folder(photos / "train"), load_folder(photos / "trusted"),
+            config=autodo.Config(epochs=4, batch_size=16, device="cpu"), out=out, progress=False,
+            **options,  # type: ignore[arg-type]
+        )  # fmt: skip
+
+    first = fit(photos / "on", learned=photos / "run")
+    again = fit(photos / "on", learned=photos / "run", resume=True)
+    assert again.points.equals(first.points)
+    assert torch.equal(again.model[3].weight, first.model[3].weight)  # type: ignore[index]
+    with pytest.raises(RunFolderError, match="another setting"):
+        fit(photos / "on", resume=True)
 
 
 def test_lambda_of_runs_that_learned_only_a_part(photos: Path) -> None:
