@@ -5,8 +5,9 @@
 
 Ten clouds of points, a fifth of the labels drawn at random, 1,000 trusted. With --map the
 embeddings are written to a file in FOLDER first, mapped, and removed at the end. Prints
-seconds (of the clock and of the processors), the largest resident size before and after (pages of the mapped file count as
-resident while they are in memory; anonymous memory is told apart) and the AUC.
+seconds (of the clock and of the processors), the largest resident size before and during the
+audit (pages of the mapped file count as resident while they are in memory; anonymous
+memory is told apart) and the AUC.
 """
 
 from __future__ import annotations

@@ -125,6 +125,13 @@ def test_one_trusted_point_of_each_class_is_enough_to_run() -> None:
     assert roc_auc_score(DATA.wrong, suspicion) > 0.985  # 0.993 to 0.997 over seeds 0 to 4
 
 
+def test_a_single_point_can_be_audited() -> None:
+    one = replace(DATA, embeddings=DATA.embeddings[:1], given=DATA.given[:1])
+    (row,) = run(one).to_pylist()
+    assert 0 <= row["label_score"] <= 1
+    assert row["weight"] > 0
+
+
 def test_constant_columns_do_no_harm(quick: pa.Table) -> None:
     def widened(x: np.ndarray) -> np.ndarray:
         return np.hstack([x, np.full((len(x), 3), 1e4, np.float32)])

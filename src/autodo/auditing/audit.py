@@ -95,7 +95,7 @@ def audit(
             trusted,
             classes,
             rounds=rounds,
-            folds=min(folds, len(trusted), len(train)),
+            folds=max(2, min(folds, len(trusted), len(train))),
             seed=seed,
             tell=lambda: bar.advance(task),
         )

@@ -42,7 +42,7 @@ class Heads:
         """
         classes, width = self.weight.shape[1:]
         logits = F.linear(features, self.weight.view(-1, width), self.bias.view(-1))
-        logits = logits.view(len(features), -1, classes)
+        logits = logits.view(len(features), len(self.bias), classes)
         own = logits[torch.arange(len(features)), fold.clamp_min(0)]
         mean = logits.mean(1) if bool((fold < 0).any()) else own
         return F.log_softmax(torch.where(fold[:, None] < 0, mean, own), -1)

@@ -66,6 +66,9 @@ class Worth:
         self.solved: list[Solved] = []
         for k in range(len(self.trusted)):
             some = (learned.fold != k).nonzero().flatten()
+            if len(some) == 0:  # a single training point, and this head is without it
+                self.solved.append(Solved(torch.zeros_like(learned.heads.weight[k])))
+                continue
             some = some[:: max(1, len(some) // CURVATURE_POINTS)]
             part = features[some]
             belief = learned.heads.belief(part, learned.fold[some])
