@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,8 @@ def review(
     ] = 0,
 ) -> None:
     """Judge the labels that look wrong on a local page, by mouse or by keyboard."""
+    # A set known by name is looked up in what was fetched before; no request leaves the machine.
+    os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
     from autodo.export.origin import Origin
     from autodo.review.server import Server
     from autodo.review.session import Session

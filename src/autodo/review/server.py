@@ -140,7 +140,7 @@ class Handler(BaseHTTPRequestHandler):
         self._send(200, self.server.script, "text/javascript; charset=utf-8")
 
     def _state(self) -> None:
-        since = re.fullmatch(r"since=(\d{1,12})", self.path.partition("?")[2])
+        since = re.fullmatch(r"since=([0-9]{1,12})", self.path.partition("?")[2])
         if since is None:
             raise Refused(400, "ask for the state since a line")
         self._send_json(self.server.session.state(int(since[1])))
@@ -158,7 +158,7 @@ class Handler(BaseHTTPRequestHandler):
     def _decide(self) -> None:
         kind = self.headers.get_content_type()
         length = self.headers.get("Content-Length", "")
-        if kind != "application/json" or not re.fullmatch(r"\d{1,6}", length):
+        if kind != "application/json" or not re.fullmatch(r"[0-9]{1,6}", length):
             raise Refused(400, "a decision is JSON of known length")
         if int(length) > _BODY_BYTES:
             raise Refused(413, "a decision is short")
@@ -201,7 +201,7 @@ _GET: dict[str, Callable[..., None]] = {
     r"review\.css": Handler._style,
     r"review\.js": Handler._script,
     r"state": Handler._state,
-    r"item/(\d{1,12})": Handler._item,
-    r"image/(train|trusted)/(\d{1,12})/(small|large)": Handler._image,
+    r"item/([0-9]{1,12})": Handler._item,
+    r"image/(train|trusted)/([0-9]{1,12})/(small|large)": Handler._image,
 }
 _POST: dict[str, Callable[..., None]] = {r"decide": Handler._decide}

@@ -141,11 +141,11 @@ class Session:
     def _decision(self, index: int, action: Any, label: Any) -> Decision:
         """As it is written: with the label that it leads to, under the plainest action."""
         given, suggested = int(self.given[index]), int(self.suggested[index])
+        if action not in ("accept", "keep", "label", "unusable"):
+            raise Refused(400, "there is no such action")
         if action == "unusable":
             return Decision(index=index, action="unusable")
-        wanted = {"accept": suggested, "keep": given, "label": label}.get(action, label)
-        if action not in ("accept", "keep", "label"):
-            raise Refused(400, "there is no such action")
+        wanted = {"accept": suggested, "keep": given, "label": label}[action]
         if not isinstance(wanted, int) or isinstance(wanted, bool):
             raise Refused(400, "the label is no number")
         if not 0 <= wanted < len(self.run.classes):

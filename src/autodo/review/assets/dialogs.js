@@ -52,7 +52,7 @@ const KEYS = [
   ...(classes.length <= 10 ? [[classes.length > 1 ? `0 … ${classes.length - 1}` : "0", "choose the class of that number"]] : []),
   ["x", "mark as unusable"], ["u", "undo"], ["g", "go to a class"],
   ["← → ↑ ↓", "move"], ["n", "next that is not decided"], ["Enter", "open"], ["Esc", "back to the grid"],
-  ["z  +  −", "zoom; so do the wheel and a double click"], ["?", "these keys"],
+  ["z  +  −", "zoom; so do the wheel and a double click"], ["s", "smooth small pictures"], ["?", "these keys"],
 ];
 const helper = document.body.appendChild(el("dialog", { class: "helper", "aria-label": "Keys" },
   el("h2", {}, "Keys"),

@@ -57,14 +57,14 @@ const grid = (() => {
       class: "card", role: "option", id: `card-${place}`, "data-index": index,
       "aria-setsize": list.length, "aria-posinset": place + 1,
       onclick: () => (place === here ? views.one() : views.go(place)),
-    }, picture("train", index, "small"), labels(index), el("small", {}, `score ${points.score[index].toFixed(3)} · weight ${number(points.weight[index])}`));
+    }, picture("train", index, "small"), labels(index), el("small", {}, filters.order === "light" || filters.order === "heavy" ? `weight ${points.weight[index].toFixed(3)}` : `score ${points.score[index].toFixed(3)}`));
     caption(card, index);
     return card;
   }
 
   function caption(card, index) {
     card.querySelector(".badge")?.remove();
-    if (decided[index]) card.append(badge(index));
+    if (decided[index]) card.append(badge(index, true));
     card.classList.toggle("settled", decided[index] > 0);
     card.setAttribute("aria-label", `${words(index)}, score ${points.score[index].toFixed(3)}, ${verdict(index)}`);
   }

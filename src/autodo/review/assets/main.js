@@ -113,7 +113,7 @@ const counts = (key) => points[key].reduce((sums, c, i) => { sums[c] += points.s
 const selects = {};
 function between(label, key, least, most, step) {
   const bound = (k, value, name) => el("input", {
-    type: "number", min: least, max: most, step, value, "aria-label": `${label} ${name}`, placeholder: k ? "any" : "0",
+    type: "number", min: least, max: most, step, value, "aria-label": `${label} ${name}`, placeholder: k ? most ?? "any" : least,
     onchange: (event) => {
       const given = event.target.valueAsNumber;
       filters[key][k] = Number.isNaN(given) ? [0, Infinity][k] : given;
@@ -160,17 +160,19 @@ const COMMANDS = {
   l: views.choose, u: views.undo, g: views.jump,
   n: () => { const next = nextOpen(here + 1); if (next >= 0) views.go(next); },
   z: () => views.isOne() && one.fit(), "+": () => views.isOne() && one.scale(1), "-": () => views.isOne() && one.scale(-1),
+  s: () => views.isOne() && one.smoothen(),
   "?": () => helper.showModal(),
   Escape: views.grid,
 };
 addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const on = event.target;
-  if (on.closest("input, select, textarea")) {
+  if (on.closest("input") || (on.closest("select") && event.key.length > 1)) {
     if (event.key === "Escape") on.blur();
     return;
   }
   if (on.closest("button, summary") && (event.key === "Enter" || event.key === " ")) return;
+  if (on.closest("select") && event.key === " ") return; // other letters would only choose an option by its name
   const label = /^\d$/.test(event.key) && classes.length <= 10 ? Number(event.key) : -1;
   const move = views.isOne() ? { ArrowLeft: -1, ArrowRight: 1 }[event.key] : undefined;
   let run = COMMANDS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -186,7 +188,6 @@ addEventListener("keydown", (event) => {
 });
 
 listeners.push(tellProgress);
-model = data.state.estimate;
 if (!suspects) selects.show.value = filters.show = "all";
 if (innerWidth < 640) $("filters").open = false;
 receive(data.state);

@@ -7,6 +7,13 @@ const one = (() => {
   const controls = el("div", { class: "zoom" },
     el("button", { "aria-label": "smaller", onclick: () => scale(-1) }, "−"), zoomed,
     el("button", { "aria-label": "larger", onclick: () => scale(1) }, "+"));
+  let smooth = false;
+  const smoother = toggle("smooth", smooth, (on) => {
+    smooth = on;
+    stage.querySelector("img")?.classList.toggle("smooth", on);
+  });
+  smoother.title = "key s";
+  controls.prepend(smoother);
   root.append(el("div", { class: "look" }, stage, controls), side);
   const STEPS = [1, 1.5, 2, 3, 4, 6, 8, 12];
   let zoom = 0, x = 0, y = 0, shownIndex = -1;
@@ -78,15 +85,22 @@ const one = (() => {
     shownIndex = index;
     zoom = x = y = 0;
     stage.replaceChildren(load(picture("train", index, "large", `The example, ${words(index)}`)));
+    const image = stage.querySelector("img");
+    image?.addEventListener("load", () => {
+      // Pixels as large as bricks hide what they show.
+      image.style.maxWidth = `${40 * image.naturalWidth}px`;
+      image.style.maxHeight = `${40 * image.naturalHeight}px`;
+      smoother.hidden = !image.classList.contains("exact");
+    });
+    image?.classList.toggle("smooth", smooth);
     place();
     side.scrollTop = 0;
     const fact = (name, value) => [el("dt", {}, name), el("dd", { class: "number" }, value)];
     const network = el("dd", { class: "number" }, "…"), file = el("dd", { class: "mono" }, "…");
     const similar = el("div", { class: "similar" });
     side.replaceChildren(
-      el("div", { class: "head" }, el("h2", {}, labels(index)), el("span", { class: "where quiet number" })),
-      el("p", { class: "verdict" }),
-      classes.length <= 10 ? chips(index) : null,
+      el("div", { class: "head" }, el("h2", {}, labels(index)), el("span", { class: "verdict" }), el("span", { class: "where quiet number" })),
+      ...(classes.length <= 10 ? [chips(index)] : []),
       similar,
       el("dl", {},
         ...fact("label score", points.score[index].toFixed(3)),
@@ -110,7 +124,7 @@ const one = (() => {
   function chips(index) {
     return el("div", { class: "chips", role: "group", "aria-label": "The right label" }, ...classes.map((name, c) =>
       el("button", { "data-label": c, title: `key ${c}`, onclick: () => views.decide("label", c) },
-        el("kbd", {}, `${c}`), name === `${c}` ? null : el("span", {}, name))));
+        name === `${c}` ? null : el("kbd", {}, `${c}`), el("span", {}, name))));
   }
 
   function alike(index, groups) {
@@ -144,5 +158,5 @@ const one = (() => {
   }
 
   listeners.push((changed) => { if (!root.hidden && changed.includes(shownIndex)) update(shownIndex); });
-  return { draw, scale, fit: () => (zoom ? scale(-STEPS.length) : scale(4)) };
+  return { draw, scale, fit: () => (zoom ? scale(-STEPS.length) : scale(4)), smoothen: () => smoother.click() };
 })();

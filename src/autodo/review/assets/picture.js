@@ -36,8 +36,8 @@ async function missing(frame, path) {
 function labels(index) {
   const given = classes[points.given[index]], suggested = classes[points.suggested[index]];
   return given === suggested
-    ? el("span", { class: "labels" }, given)
-    : el("span", { class: "labels" }, el("span", { class: "given" }, given), " → ", el("span", { class: "suggested" }, suggested));
+    ? el("span", { class: "labels" }, el("span", { class: "same" }, given))
+    : el("span", { class: "labels" }, el("span", { class: "given" }, given), el("span", {}, " → "), el("span", { class: "suggested" }, suggested));
 }
 
 const words = (index) => points.given[index] === points.suggested[index]
@@ -50,6 +50,8 @@ function verdict(index) {
   return action === 1 || action === 2 || action === 3 ? `${WORDS[action]}: ${classes[chosen[index]]}` : WORDS[action];
 }
 
-function badge(index) {
-  return el("span", { class: `badge ${ACTIONS[decided[index]]}` }, verdict(index));
+// brief: the card below says which label was accepted or kept.
+function badge(index, brief = false) {
+  const text = !brief ? verdict(index) : decided[index] === 3 ? `→ ${classes[chosen[index]]}` : WORDS[decided[index]];
+  return el("span", { class: `badge ${ACTIONS[decided[index]]}` }, text);
 }

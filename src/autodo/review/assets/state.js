@@ -21,7 +21,7 @@ const listeners = []; // called with the indices that changed
 
 function receive(state) {
   if (state.lines < lines) return; // an answer that was overtaken
-  const changed = [];
+  const changed = [], news = state.lines > lines || model === null;
   for (const [index, action, label] of state.changed) {
     const was = decided[index] > 0;
     decided[index] = action === null ? 0 : ACTIONS.indexOf(action);
@@ -34,7 +34,7 @@ function receive(state) {
   lines = state.lines;
   latest = state.last;
   model = state.estimate;
-  listeners.forEach((listener) => listener(changed));
+  if (news) listeners.forEach((listener) => listener(changed));
 }
 
 class Refusal extends Error {}
