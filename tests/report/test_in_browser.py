@@ -208,6 +208,8 @@ def test_stepping_brings_a_point_outside_the_view_into_it(tab: Page, report: Pat
     tab.open(report)
     tab.evaluate("document.querySelector('#map-plot canvas').scrollIntoView({block: 'center'})")
     tab.evaluate("document.querySelector('#map-plot canvas').focus()")
+    # The page hides a tip when it is scrolled, and hears of the scrolling with the next frame.
+    tab.evaluate("new Promise(r => requestAnimationFrame(() => requestAnimationFrame(r)))")
     for _ in range(8):
         tab.press("+")
     for _ in range(5):
