@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from autodo.data import Examples, load_digits
-from autodo.data.examples import concatenate
 from autodo.errors import InputError
 
 
@@ -43,21 +42,6 @@ def test_with_labels_leaves_the_original_alone() -> None:
     assert data.labels.sum() == 6
     assert changed.images is data.images
     assert changed.ids == data.ids
-
-
-def test_concatenate_keeps_ids_and_brings_uint8_to_the_scale_of_floats() -> None:
-    bytes_ = make(n=3, images=torch.full((3, 1, 4, 4), 255, dtype=torch.uint8))
-    both = concatenate(make(), bytes_)
-    assert both.images.dtype == torch.float32
-    assert both.images[6:].eq(1).all()
-    assert both.ids[6:] == ("0", "1", "2")
-
-
-def test_concatenate_refuses_other_shapes_and_classes() -> None:
-    with pytest.raises(InputError, match=r"\(1, 4, 4\) in 3 classes .* \(3, 4, 4\)"):
-        concatenate(make(), make(images=torch.rand(6, 3, 4, 4)))
-    with pytest.raises(InputError, match="a, b, c"):
-        concatenate(make(), make(class_names=("a", "b", "c")))
 
 
 @pytest.mark.parametrize(

@@ -137,27 +137,6 @@ class Examples:
             pixels.check_finite(_nonfinite(images), name=name, ids=ids)
 
 
-def concatenate(a: Examples, b: Examples) -> Examples:
-    """The examples of ``a``, then those of ``b``, which must have the same shape and classes."""
-    if a.image_shape != b.image_shape or a.class_names != b.class_names:
-        raise InputError(
-            f"cannot join images of shape {a.image_shape} in {a.num_classes} classes "
-            f"with images of shape {b.image_shape} in {b.num_classes} classes",
-            f"shapes and class names must be the same: {wording.some(a.class_names)} "
-            f"against {wording.some(b.class_names)}",
-            "bring both sets to one image size and one list of class names",
-        )
-    images = [a.images, b.images]
-    if a.images.dtype != b.images.dtype:
-        images = [pixels.to_unit(part) for part in images]
-    return replace(
-        a,
-        images=torch.cat(images),
-        labels=torch.cat([a.labels, b.labels]),
-        ids=a.ids + b.ids,
-    )
-
-
 def _nonfinite(images: Tensor) -> list[tuple[int, int]]:
     """(index, how many pixels are NaN or infinite) of each such image of (N, C, H, W)."""
     bad = [(~part.isfinite()).flatten(1).sum(1) for part in images.split(_CHUNK)]

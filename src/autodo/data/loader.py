@@ -1,9 +1,10 @@
 """Batches on the device, in an order that is a function of a seed alone.
 
-In-memory sets live on the device whole, as uint8 or float32, and a batch is one
-indexing operation; other sets are read item by item, in worker processes on
-request. Order and the items' own randomness depend on the seed and the number of
-the batch only, not on the device, the workers or what ran before.
+In-memory sets live on the device whole, as uint8 or float32, where they fit, and a batch is one
+indexing operation; where they do not, a batch is gathered on the host into pinned memory and
+sent without waiting. Other sets are read item by item, in worker processes on request. Order and
+the items' own randomness depend on the seed and the number of the batch only, not on the
+device, the workers or what ran before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from autodo.data.examples import Examples
-from autodo.data.joined import Joined
+from autodo.data.joined import Joined, Parts
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
 from autodo.data.randomness import borrowed, derive
@@ -32,21 +33,33 @@ _Failure = tuple[str, str, str]
 """fact, cause and cure of an error met in a worker."""
 
 
+HOST_BYTES = 2 << 30
+"""On a CPU, sets up to this size are laid out as one tensor; larger ones stay where they are."""
+
+
 class Loader:
-    """Draws batches of a dataset onto a device."""
+    """Draws batches of a dataset onto a device.
+
+    ``limit`` is how many bytes of images may live on the device; unless told, half of what is free
+    on CUDA.
+    """
 
     def __init__(
         self,
-        dataset: Examples | MapImages | Joined,
+        dataset: Examples | MapImages | Joined | Parts,
         device: torch.device | str,
         *,
         num_workers: int = 0,
+        limit: int | None = None,
     ) -> None:
-        self.dataset = dataset
+        self.dataset = Parts((dataset,)) if isinstance(dataset, Examples) else dataset
         self.device = torch.device(device)
         self.num_workers = num_workers
         self.labels = dataset.labels.to(self.device)
-        self._resident = dataset.images.to(self.device) if isinstance(dataset, Examples) else None
+        self._resident = None
+        limit = _room(self.device) if limit is None else limit
+        if isinstance(self.dataset, Parts) and self.dataset.nbytes <= limit:
+            self._resident = self.dataset.whole(self.device)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -58,7 +71,13 @@ class Loader:
         """
         if self._resident is not None:
             return to_unit(self._resident[self.send(index)])
+        if isinstance(self.dataset, Parts):
+            return self._from_host(self.dataset, index.cpu())
         return to_unit(self.send(_stack(self.dataset, index)))
+
+    def _from_host(self, parts: Parts, index: Tensor) -> Tensor:
+        images = parts.images_at(index, pinned=self.device.type == "cuda")
+        return to_unit(images.to(self.device, non_blocking=True))
 
     def batches(
         self,
@@ -107,12 +126,18 @@ class Loader:
                 index = self.send(index)
                 yield self.fetch(index), self.labels[index], index
             return
+        if isinstance(self.dataset, Parts):
+            for _, index in requests:
+                there = self.send(index)
+                yield self._from_host(self.dataset, index), self.labels[there], there
+            return
         for images, index in self._items(requests):
             index = self.send(index)
             yield to_unit(self.send(images)), self.labels[index], index
 
     def _items(self, requests: Iterator[_Request]) -> Iterator[tuple[Tensor, Tensor]]:
         """(images, index) of each request on the CPU, images as the dataset gives them."""
+        assert not isinstance(self.dataset, Parts)
         batches = _Batches(self.dataset)
         if self.num_workers == 0:
             return map(batches.read, requests)
@@ -136,7 +161,7 @@ class Loader:
 class _Batches(Dataset):
     """A dataset whose items are batches: the index of an item is the request itself."""
 
-    def __init__(self, dataset: Examples | MapImages | Joined) -> None:
+    def __init__(self, dataset: MapImages | Joined) -> None:
         self.dataset = dataset
 
     def read(self, request: _Request) -> tuple[Tensor, Tensor]:
@@ -158,7 +183,15 @@ def _raise_failure(item: tuple[Tensor, Tensor] | _Failure) -> tuple[Tensor, Tens
     return item
 
 
-def _stack(dataset: Examples | MapImages | Joined, index: Tensor) -> Tensor:
+def _room(device: torch.device) -> int:
+    """Bytes of images that a device takes."""
+    if device.type != "cuda":
+        return HOST_BYTES
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free) // 2
+
+
+def _stack(dataset: MapImages | Joined, index: Tensor) -> Tensor:
     return torch.stack([dataset[i][0] for i in index.tolist()])
 
 
