@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
-from report.made_runs import make_run
+
+# The browser, and runs made without a source, are those of the report's tests.
+sys.path.append(str(Path(__file__).parents[1] / "report"))
+
+from made_runs import make_run
 from review_runs import make_folder_run
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from made_runs import network
 from PIL import Image
-from report.made_runs import network
 
 import autodo
 from autodo.data import Examples, load_digits
@@ -47,7 +47,10 @@ def make_folder_run(path: Path) -> Path:
     train = load_folder(path / "photos" / "train", image_size=8)
     trusted = load_folder(path / "photos" / "trusted", image_size=8)
     config = autodo.Config(epochs=20, batch_size=32, lr=0.1, device="cpu")
-    autodo.fit(network(), train, trusted, config=config, out=path / "run", progress=False)
+    source = path / "photos" / "train"
+    autodo.fit(
+        network(), train, trusted, config=config, out=path / "run", source=source, progress=False
+    )
     return path
 
 

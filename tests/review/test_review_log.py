@@ -103,9 +103,8 @@ def test_lines_of_many_threads_do_not_mix(tmp_path: Path) -> None:
 
 
 def test_a_second_review_is_refused_until_the_first_ends(tmp_path: Path) -> None:
-    with opened(tmp_path):
-        with pytest.raises(RunFolderError, match="being reviewed already"):
-            opened(tmp_path)
+    with opened(tmp_path), pytest.raises(RunFolderError, match="being reviewed already"):
+        opened(tmp_path)
     with opened(tmp_path) as log:
         assert len(log) == 0
 

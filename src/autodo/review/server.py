@@ -125,9 +125,11 @@ class Handler(BaseHTTPRequestHandler):
         origins = self.headers.get_all("Origin") or []
         if any(origin != f"http://{host[0]}" for origin in origins):
             raise Refused(403, "requests of other sites are refused")
-        _, token, *rest = [*self.path.partition("?")[0].split("/", 2), "", ""]
+        _, token, *rest = [*self.path.partition("?")[0].split("/", 2), ""]
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             raise Refused(403, "use the whole link that autodo review printed")
+        if len(rest) < 2:  # "/TOKEN": what the page asks for would go to "/"
+            raise Refused(404, "use the whole link, which ends in a slash")
         return rest[0]
 
     def _page(self) -> None:
