@@ -252,8 +252,17 @@ def test_going_to_a_class_and_choosing_by_number(tab: Page, memory_run: Path) ->
         index = selected(tab)
         assert given[index] == label
         wanted = (label + 5) % 10
+        key = {"key": str(wanted), "text": str(wanted), "type": "keyDown"}
+        tab.call("Input.dispatchKeyEvent", **key)
+        reviewed(tab, 1)
+        for _ in range(3):  # held down, which must not decide on all that follows
+            tab.call("Input.dispatchKeyEvent", **key, autoRepeat=True)
+        tab.call("Input.dispatchKeyEvent", type="keyUp", key=str(wanted))
+        tab.press("u")
+        reviewed(tab, 0)
         tab.press(str(wanted))
         reviewed(tab, 1)
+        assert [d.action for d in decisions(memory_run)] == ["label", "undo", "label"]
         assert standing(decisions(memory_run))[index].label == wanted
 
 
@@ -303,7 +312,7 @@ def test_a_hundred_thousand_examples_scroll_smoothly(tab: Page, tmp_path: Path) 
             return times.sort((a, b) => a - b);
         })()"""
         )
-        # Measured: the median is below 4 ms of a frame's 16.
+        # Measured: a median of 2 ms of a frame's 16, on one of two shared cores without a GPU.
         assert times[30] < 16
         assert tab.evaluate("document.querySelectorAll('.card').length") < 150
         tab.press("End")
@@ -314,3 +323,37 @@ def test_a_hundred_thousand_examples_scroll_smoothly(tab: Page, tmp_path: Path) 
         # Pictures that fly by are not asked for.
         assert len([u for u in tab.requests[before:] if "/image/" in u]) < 400
     assert len(read(run, count=100_000, num_classes=100)) == 1
+
+
+def test_a_browser_gets_nothing_without_the_link_or_from_another_site(
+    tab: Page, memory_run: Path
+) -> None:
+    with served(memory_run) as server:
+        root = server.link.removesuffix(f"{server.token}/")
+        for path, said in (
+            ("", "use the whole link"),
+            (f"{server.token[:-1]}x/", "use the whole link"),
+            (f"{server.token}/..%2fdecisions.jsonl", "there is nothing here"),
+            (f"{server.token}/image/train/..%2f..%2fconfig.toml", "there is nothing here"),
+        ):
+            tab.call("Page.navigate", url=root + path)
+            tab.wait(f"document.body.textContent.startsWith({json.dumps(said)})")
+            assert tab.evaluate("document.body.children.length") == 1
+        # Another site that knows even the token: its requests carry its own Origin.
+        tab.call("Page.navigate", url="data:text/html,elsewhere")
+        tab.wait("document.body?.textContent === 'elsewhere'")
+        url = json.dumps(f"{server.link}decide")
+        body = json.dumps(json.dumps({"index": 0, "action": "unusable"}))
+        for mode in ("cors", "no-cors"):
+            outcome = tab.evaluate(
+                f"fetch({url}, {{method: 'POST', mode: '{mode}', body: {body},"
+                "headers: {'Content-Type': 'application/json'}})"
+                ".then((answer) => answer.type + answer.status, () => 'refused')"
+            )
+            assert outcome in ("refused", "opaque0")
+        seen = tab.evaluate(
+            f"new Promise((r) => {{ const i = new Image(); i.onload = () => r(true);"
+            f"i.onerror = () => r(false); i.src = '{server.link}image/train/0/small'; }})"
+        )
+        assert seen is False  # Cross-Origin-Resource-Policy
+    assert decisions(memory_run) == []

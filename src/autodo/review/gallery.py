@@ -196,5 +196,5 @@ def _only_kept(name: str, kept: int, total: int) -> str:
     option = "--source" if name == "train" else "--trusted"
     return (
         f"The run does not know where its {name} images lie; it kept small pictures of {kept:,} "
-        f"of {total:,}. All are shown if autodo review is told with {option}."
+        f"of {total:,}. To see all of them, start autodo review with {option} PATH."
     )

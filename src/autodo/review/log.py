@@ -34,9 +34,9 @@ class Log:
         self.path = Path(run) / FILE
         self._thread = threading.Lock()
         # The system lets go of it when the process ends, however it ends.
-        self._lock = FileLock(self.path.with_name(f".{FILE}.lock"), blocking=False)
+        self._lock = FileLock(self.path.with_name(f".{FILE}.lock"))
         try:
-            self._lock.acquire()
+            self._lock.acquire(blocking=False)
         except Timeout:
             raise RunFolderError(
                 f"the run in '{run}' is being reviewed already",
@@ -44,9 +44,9 @@ class Log:
                 "use the link which that one printed, in as many tabs as you like, or stop it",
             ) from None
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
             _sync_folder(self.path.parent)
-            self._size = _drop_torn_line(self._descriptor)
+            self._size = _drop_torn_line(self.path, self._descriptor)
             self._entries = read(run, count=count, num_classes=num_classes)
         except BaseException:
             self._lock.release()
@@ -134,16 +134,11 @@ class Log:
             stack.pop()
 
 
-def _drop_torn_line(descriptor: int) -> int:
+def _drop_torn_line(path: Path, descriptor: int) -> int:
     """Cut a last line without its end, which was never acknowledged; returns the size left."""
-    size = os.fstat(descriptor).st_size
-    place, whole = size, 0
-    while place > 0 and not whole:
-        start = max(0, place - 4096)
-        whole = start + os.pread(descriptor, place - start, start).rfind(b"\n") + 1
-        if whole == start:  # no end of a line in this part
-            place, whole = start, 0
-    if whole < size:
+    data = path.read_bytes()
+    whole = data.rfind(b"\n") + 1
+    if whole < len(data):
         os.ftruncate(descriptor, whole)
     return whole
 

@@ -120,7 +120,7 @@ function between(label, key, least, most, step) {
       refilter();
     },
   });
-  return el("fieldset", {}, el("legend", {}, label), bound(0, "", "from"), "–", bound(1, "", "to"));
+  return el("fieldset", {}, el("legend", {}, label), bound(0, "", "from"), el("span", {}, "–"), bound(1, "", "to"));
 }
 function field(name, node) {
   selects[name] = node.querySelector("select");
@@ -149,7 +149,10 @@ $("as-grid").addEventListener("click", views.grid);
 $("as-one").addEventListener("click", views.one);
 $("keys").addEventListener("click", () => helper.showModal());
 addEventListener("popstate", () => views.show(location.hash === "#one", false));
-data.notes.forEach((note) => $("notes").append(el("p", { class: "note" }, note)));
+data.notes.forEach((text) => {
+  const note = el("p", { class: "note" }, el("span", {}, text), el("button", { "aria-label": "Hide this note", onclick: () => note.remove() }, "×"));
+  $("notes").append(note);
+});
 
 function step(by) {
   if (list.length) views.go((here + by + list.length) % list.length);
@@ -184,7 +187,8 @@ addEventListener("keydown", (event) => {
   }
   if (!run) return;
   event.preventDefault();
-  run();
+  // A key that is held down moves, but must not decide on a hundred examples.
+  if (!event.repeat || event.key.length > 1 || event.key === "n") run();
 });
 
 listeners.push(tellProgress);
