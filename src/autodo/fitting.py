@@ -49,6 +49,7 @@ def fit(
     progress: bool = True,
     title: str = "autodo",
     source: Origin | str | Path | None = None,
+    trusted_source: Origin | str | Path | None = None,
     learned: str | Path | None = None,
 ) -> Result:
     """Train ``model`` and learn how to augment, weigh and relabel every example of ``train``.
@@ -66,6 +67,7 @@ def fit(
         num_classes: C, if some classes have no example.
         progress: show a progress bar.
         source: the path train was read from (or its Origin); ``autodo export`` needs it.
+        trusted_source: the same of trusted; ``autodo review`` shows its images.
         learned: another run on the same training set, whose weights, labels and augmentation this
             one trains on as they are (and as its review decided) instead of learning them.
     """
@@ -110,10 +112,15 @@ def fit(
             trainer,
             result.points,
             folder.path,
-            source=Origin.of(source) if isinstance(source, str | Path) else source,
+            source=_origin(source),
+            trusted_source=_origin(trusted_source),
             progress=progress,
         )
     return result
+
+
+def _origin(source: Origin | str | Path | None) -> Origin | None:
+    return Origin.of(source) if isinstance(source, str | Path) else source
 
 
 def _run(trainer: Trainer, folder: RunFolder | None, reporter: Reporter) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from autodo.auditing.heads import Heads, fit_heads, outside, split
 from autodo.data.randomness import derive
-from autodo.hyper.posterior import SHRINKAGE, LabelPosterior, label_posterior
+from autodo.hyper.posterior import LabelPosterior, label_posterior
 
 L2_GRID = tuple(10.0**k for k in range(4, -3, -1))
 CHOICE_POINTS = 2000
@@ -67,12 +67,9 @@ def estimate_labels(
     if math.isinf(noise.temperature):
         nothing = torch.zeros(classes)
         return Labels(noise=None, log_transition=nothing, log_ratio=nothing)
-    confusion = noise.labels.T @ F.one_hot(given[some], classes).float()
-    uniform = (1 - noise.noise_rate) * torch.eye(classes) + noise.noise_rate / classes
-    transition = (confusion + SHRINKAGE * uniform) / (confusion.sum(1, keepdim=True) + SHRINKAGE)
     return Labels(
         noise=replace(noise, labels=noise.labels[:0]),
-        log_transition=transition.log(),
+        log_transition=noise.transition.log(),
         log_ratio=(noise.class_shares / trusted_shares).log(),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -141,13 +141,16 @@ def fit(
         if not resume:
             RunFolder.check(out, chosen, {}, overwrite=overwrite)
         builder = find(model)
+        options: dict[str, Any] = {
+            "image_size": image_size,
+            "channels": channels,
+            "data_dir": data_dir,
+            "skip_corrupt": skip_corrupt,
+        }
         sets = read_sets(
             {"train": train, "trusted": trusted} | ({} if test is None else {"test": test}),
             show=not quiet,
-            image_size=image_size,
-            channels=channels,
-            data_dir=data_dir,
-            skip_corrupt=skip_corrupt,
+            **options,
         )
         result = autodo.fit(
             make_network(builder, sets["train"], chosen.seed),
@@ -159,13 +162,8 @@ def fit(
             resume=resume,
             overwrite=overwrite,
             progress=not quiet,
-            source=Origin.of(
-                *part(train),
-                data_dir=data_dir,
-                image_size=image_size,
-                channels=channels,
-                skip_corrupt=skip_corrupt,
-            ),
+            source=Origin.of(*part(train), **options),
+            trusted_source=Origin.of(*part(trusted), **options),
             learned=learned,
         )
         if not quiet:

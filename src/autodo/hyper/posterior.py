@@ -35,6 +35,8 @@ class LabelPosterior:
     """eps: the share of points whose label was drawn at random, were the noise uniform."""
     temperature: float
     """tau of the belief; infinite if it is not used."""
+    transition: Tensor
+    """T: (C, C), row the true class, column the given label."""
     class_shares: Tensor
     """pi: (C,), the true mix of classes in train."""
     log_likelihood: float
@@ -58,10 +60,10 @@ def label_posterior(
     >>> label_posterior(belief, given, torch.tensor([0.5, 0.5])).labels[-2:].argmax(-1)
     tensor([0, 1])
     """
-    fits = [
+    fits = (
         _fit(F.log_softmax(log_belief / tau, -1), labels, trusted_shares, tau, iterations)
         for tau in TEMPERATURES
-    ]
+    )  # one at a time in memory
     best = max(fits, key=lambda fit: fit.log_likelihood)
     count, classes = log_belief.shape
     given = F.one_hot(labels, classes).to(log_belief.dtype)
@@ -73,6 +75,7 @@ def label_posterior(
             labels=given,
             noise_rate=0.0,
             temperature=math.inf,
+            transition=torch.eye(classes, dtype=given.dtype, device=given.device),
             class_shares=shares,
             log_likelihood=without,
         )
@@ -109,6 +112,7 @@ def _fit(
         labels=q,
         noise_rate=float(noise),
         temperature=tau,
+        transition=transition,
         class_shares=shares,
         log_likelihood=float(likelihood),
     )

@@ -48,12 +48,14 @@ def collect(
     run: str | Path,
     *,
     source: Origin | None = None,
+    trusted_source: Origin | None = None,
     progress: bool = False,
 ) -> None:
     """Write the view of the run in the folder ``run``.
 
     ``points`` is the points table; ``source`` is where train was read from, which the export
-    needs to hand out a corrected set in the same layout.
+    needs to hand out a corrected set in the same layout, and the review, with
+    ``trusted_source``, to show images in full.
     """
     folder = ViewFolder(run)
     folder.begin()
@@ -80,8 +82,9 @@ def collect(
     write_table(folder.strips, strips)
     shape = next(_images(trainer, trainer.points, np.array([0]))).shape
     Learned.of(trainer.data, trainer.count).save(run)
-    about = None if source is None else source.to_json()
-    folder.finish({"image_shape": list(shape), "source": about})
+    origins = {"source": source, "trusted_source": trusted_source}
+    about = {name: None if origin is None else origin.to_json() for name, origin in origins.items()}
+    folder.finish({"image_shape": list(shape), **about})
 
 
 _COLUMNS = ("given_label", "suggested_label", "label_score", "is_label_issue", "weight")

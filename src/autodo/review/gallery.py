@@ -159,12 +159,13 @@ def open_galleries(
 ) -> dict[str, Gallery]:
     """The galleries of train and trusted.
 
-    source, trusted: where these sets lie. The run may know it of train; of trusted it keeps no
-    more than tiles.
+    source, trusted: where these sets lie, unless the run knows it.
     """
-    if source is None and run.view.exists:
-        about = run.view.read_about().get("source")
-        source = None if about is None else Origin.from_json(about)
+    about = run.view.read_about() if run.view.exists else {}
+    if source is None and about.get("source") is not None:
+        source = Origin.from_json(about["source"])
+    if trusted is None and about.get("trusted_source") is not None:
+        trusted = Origin.from_json(about["trusted_source"])
     galleries = {}
     for name, origin in (("train", source), ("trusted", trusted)):
         kept = Kept(run.view, name)
