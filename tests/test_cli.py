@@ -464,6 +464,8 @@ def test_python_m_autodo_is_the_command() -> None:
         ([], "autodo demo"),
         (["demo"], "autodo demo --noise 0.2 --out runs/demo"),
         (["fit"], "autodo fit photos/train --trusted photos/trusted --test photos/test"),
+        (["compare"], "autodo compare photos/train --trusted photos/trusted --test photos/test"),
+        (["bench"], "autodo bench --json bench.json"),
     ],
 )
 def test_help_ends_with_an_example_on_a_line_of_its_own(command: list[str], example: str) -> None:
