@@ -8,7 +8,22 @@ from typing import Annotated, Any
 
 import typer
 
-from autodo.commands.given import make_network, part, read_config, read_sets
+from autodo.commands.given import (
+    BatchSize,
+    Channels,
+    ConfigFile,
+    DataDir,
+    Device,
+    Epochs,
+    ImageSize,
+    Model,
+    Rate,
+    Settings,
+    make_network,
+    part,
+    read_config,
+    read_sets,
+)
 from autodo.errors import InputError
 
 EXAMPLES = """\
@@ -16,8 +31,7 @@ Example, for your own data; the same command goes on where it was stopped:
 
   autodo compare photos/train --trusted photos/trusted --test photos/test
 
-A clean set made messy, classes 5 to 9 a hundred times rarer and 10% of the labels drawn at
-random, with 1,000 of its points trusted:
+A clean set made messy (the later classes rarer, 10% wrong labels), 1,000 points trusted:
 
   autodo compare svhn --data-dir data --distortion 100-0.1 --trusted 1000
 """
@@ -59,27 +73,16 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Folder of results.", show_default="runs/compare-<TRAIN>")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per training step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = None,
-    model: Annotated[str, typer.Option(help="As for autodo fit.", metavar="NAME")] = "small_cnn",
-    image_size: Annotated[
-        int | None, typer.Option(help="Resize images to this side in pixels.", metavar="N")
-    ] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="Read as grey (1) or RGB (3).", metavar="1|3")
-    ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where svhn, cifar10 ... lie.", metavar="FOLDER")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Settings in TOML, as for autodo fit.", metavar="FILE")
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="One setting by name.", metavar="KEY=VALUE"),
-    ] = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    lr: Rate = None,
+    device: Device = None,
+    model: Model = "small_cnn",
+    image_size: ImageSize = None,
+    channels: Channels = None,
+    data_dir: DataDir = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
 ) -> None:

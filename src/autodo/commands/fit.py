@@ -9,7 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autodo.commands.given import make_network, part, read_config, read_sets
+from autodo.commands.given import (
+    BatchSize,
+    Channels,
+    ConfigFile,
+    DataDir,
+    Device,
+    Epochs,
+    ImageSize,
+    Model,
+    Rate,
+    Settings,
+    make_network,
+    part,
+    read_config,
+    read_sets,
+)
 from autodo.commands.telling import told
 from autodo.errors import InputError
 
@@ -50,10 +65,7 @@ def fit(
     test: Annotated[
         str | None, typer.Option(help="To measure on; never learned from.", metavar="SET")
     ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Where svhn, cifar10 ... lie; else they are fetched.", metavar="FOLDER"),
-    ] = None,
+    data_dir: DataDir = None,
     skip_corrupt: Annotated[
         bool, typer.Option("--skip-corrupt", help="Leave out images that cannot be decoded.")
     ] = False,
@@ -61,43 +73,19 @@ def fit(
         Path | None,
         typer.Option(help="Run folder to write.", show_default="runs/<name of TRAIN>"),
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the training set.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Images per training step.")] = None,
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate.")] = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    lr: Rate = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 ...")] = None,
+    device: Device = None,
     augment: Annotated[
         str | None, typer.Option(help="affine, colour, affine+colour or none.", metavar="KIND")
     ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="small_cnn, wrn-16-4 (any depth and width), resnet18, timm:NAME, or your own as "
-            "module:function, called with (channels, num_classes).",
-            metavar="NAME",
-        ),
-    ] = "small_cnn",
-    image_size: Annotated[
-        int | None, typer.Option(help="Resize images to this side in pixels.", metavar="N")
-    ] = None,
-    channels: Annotated[
-        int | None, typer.Option(help="Read as grey (1) or RGB (3).", metavar="1|3")
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="Settings in TOML; the config.toml of any run shows them all.", metavar="FILE"
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="One setting by name, such as label_lr=0.2; goes over --config, and the options "
-            "above over it.",
-            metavar="KEY=VALUE",
-        ),
-    ] = None,
+    model: Model = "small_cnn",
+    image_size: ImageSize = None,
+    channels: Channels = None,
+    config: ConfigFile = None,
+    settings: Settings = None,
     learned: Annotated[
         Path | None,
         typer.Option(

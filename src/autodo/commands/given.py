@@ -5,7 +5,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from autodo.errors import InputError
 
@@ -15,6 +17,43 @@ if TYPE_CHECKING:
     from autodo.config import Config
     from autodo.data.examples import Examples
     from autodo.models.registry import Builder
+
+
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="Where svhn, cifar10 ... lie; else they are fetched.", metavar="FOLDER"),
+]
+Epochs = Annotated[int | None, typer.Option(help="Passes over the training set.")]
+BatchSize = Annotated[int | None, typer.Option(help="Images per training step.")]
+Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="small_cnn, wrn-16-4 (any depth and width), resnet18, timm:NAME, or your own as "
+        "module:function, called with (channels, num_classes).",
+        metavar="NAME",
+    ),
+]
+ImageSize = Annotated[
+    int | None, typer.Option(help="Resize images to this side in pixels.", metavar="N")
+]
+Channels = Annotated[int | None, typer.Option(help="Read as grey (1) or RGB (3).", metavar="1|3")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="Settings in TOML; the config.toml of any run shows them all.", metavar="FILE"
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        help="One setting by name, such as label_lr=0.2; goes over --config, and the options "
+        "above over it.",
+        metavar="KEY=VALUE",
+    ),
+]
 
 
 def read_config(file: Path | None, settings: list[str], flags: dict[str, Any]) -> Config:
