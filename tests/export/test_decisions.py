@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from autodo.errors import InputError
-from autodo.export.decisions import FILE, Decision, append, final_labels, read, standing
+from autodo.export.decisions import FILE, Decision, final_labels, read, standing
+from autodo.review.log import Log
 
 POINTS = pa.table(
     {
@@ -33,29 +33,19 @@ def test_what_is_appended_is_read_in_order(tmp_path: Path) -> None:
         Decision(index=1, action="label", label=2),
         Decision(index=3, action="undo"),
     ]
-    for decision in made:
-        append(tmp_path, decision)
+    with Log(tmp_path, count=5, num_classes=3) as log:
+        for decision in made:
+            log.add(decision)
     assert read(tmp_path, count=5, num_classes=3) == made
     assert standing(made) == {1: made[1]}
 
 
 def test_a_line_cut_off_by_a_kill_is_passed_over(tmp_path: Path) -> None:
-    append(tmp_path, Decision(index=0, action="keep"))
+    with Log(tmp_path, count=5, num_classes=3) as log:
+        log.add(Decision(index=0, action="keep"))
     with (tmp_path / FILE).open("ab") as file:
         file.write(b'{"index": 1, "acti')
     assert [d.index for d in read(tmp_path, count=5, num_classes=3)] == [0]
-
-
-def _append_many(run: str, start: int) -> None:
-    for k in range(100):
-        append(run, Decision(index=start + k, action="keep"))
-
-
-def test_two_writers_lose_nothing_of_each_other(tmp_path: Path) -> None:
-    with ProcessPoolExecutor(2) as pool:
-        list(pool.map(_append_many, [str(tmp_path)] * 2, [0, 100]))
-    found = read(tmp_path, count=200, num_classes=3)
-    assert sorted(d.index for d in found) == list(range(200))
 
 
 def test_no_file_is_no_decision(tmp_path: Path) -> None:

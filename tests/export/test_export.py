@@ -25,9 +25,10 @@ from autodo.data import Examples, load_digits, load_folder
 from autodo.data.sources import load
 from autodo.errors import InputError, RunFolderError
 from autodo.export import bundle
-from autodo.export.decisions import Decision, append, load_reviewed
+from autodo.export.decisions import Decision, load_reviewed
 from autodo.export.learned import Learned
 from autodo.export.origin import Origin
+from autodo.review.log import Log
 
 CLASSES = ("ant", "bee", "cat")
 WRONG = {"ant/00.png": "bee", "bee/00.png": "cat", "cat/00.png": "ant"}
@@ -87,6 +88,11 @@ def photos(made: Path, tmp_path: Path) -> Path:
     return root
 
 
+def decide(run: Path, decision: Decision) -> None:
+    with Log(run, count=36, num_classes=3) as log:
+        log.add(decision)
+
+
 def labels_by_file(folder: Path) -> dict[str, str]:
     """Where each original file lies now."""
     return {
@@ -112,9 +118,9 @@ def test_a_folder_comes_back_as_links_with_the_suggested_labels(photos: Path) ->
 
 def test_decisions_go_before_suggestions_and_unusable_is_left_out(photos: Path) -> None:
     points = pq.read_table(photos / "run" / "points.parquet")["id"].to_pylist()
-    append(photos / "run", Decision(index=points.index("ant/00.png"), action="keep"))
-    append(photos / "run", Decision(index=points.index("bee/05.png"), action="label", label=2))
-    append(photos / "run", Decision(index=points.index("cat/03.png"), action="unusable"))
+    decide(photos / "run", Decision(index=points.index("ant/00.png"), action="keep"))
+    decide(photos / "run", Decision(index=points.index("bee/05.png"), action="label", label=2))
+    decide(photos / "run", Decision(index=points.index("cat/03.png"), action="unusable"))
     bundle.export(photos / "run")
     out = photos / "run" / "export"
     found = labels_by_file(out / "dataset")
@@ -352,8 +358,8 @@ def test_lambda_trains_on_the_rows_as_they_are(photos: Path) -> None:
 
 
 def test_lambda_follows_the_review(photos: Path) -> None:
-    append(photos / "run", Decision(index=0, action="label", label=2))
-    append(photos / "run", Decision(index=1, action="unusable"))
+    decide(photos / "run", Decision(index=0, action="label", label=2))
+    decide(photos / "run", Decision(index=1, action="unusable"))
     learned = load_reviewed(photos / "run")
     assert int(learned.soft_labels[0].argmax()) == 2
     assert float(learned.soft_labels[0, 2]) == pytest.approx(0.9 + 0.1 / 3, abs=1e-5)

@@ -6,13 +6,12 @@ The file only grows: {"index": 7, "action": "label", "label": 3}. The actions ar
   undo      what was last decided of it is taken back
 ``label`` may also stand beside accept and keep, and is then the label that was accepted or kept.
 A later decision about an example goes over an earlier one. A last line without its end, which a
-kill leaves behind, is passed over.
+kill leaves behind, is passed over. ``review.log`` writes it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,19 +46,6 @@ class Decision:
         """
         values: dict[str, Any] = {"index": self.index, "action": self.action}
         return json.dumps(values if self.label is None else {**values, "label": self.label})
-
-
-def append(run: str | Path, decision: Decision) -> None:
-    """Add a decision to the file of the run; when this returns it survives a kill and a crash.
-
-    One write of one line in append mode: lines of two writers do not mix.
-    """
-    descriptor = os.open(Path(run) / FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    try:
-        os.write(descriptor, decision.line().encode() + b"\n")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def read(run: str | Path, *, count: int, num_classes: int) -> list[Decision]:
