@@ -29,6 +29,7 @@ from autodo.commands.telling import told
 from autodo.errors import InputError
 
 if TYPE_CHECKING:
+    from autodo.export.origin import Origin
     from autodo.result import Result
 
 EXAMPLES = """\
@@ -54,8 +55,8 @@ def fit(
     train: Annotated[
         str,
         typer.Argument(
-            help="Folder of images by class, Parquet, .npz, or svhn, cifar10, cifar100, imagenet; "
-            "labels may be wrong.",
+            help="Folder of images by class, Parquet, .npz, or svhn, cifar10, cifar100, imagenet, "
+            "digits; labels may be wrong.",
             metavar="TRAIN",
         ),
     ],
@@ -112,7 +113,6 @@ def fit(
     }
     with told(_Continue(out)):
         import autodo
-        from autodo.export.origin import Origin
         from autodo.models.registry import find
         from autodo.train.devices import choose_device
         from autodo.train.run_folder import RunFolder
@@ -150,12 +150,23 @@ def fit(
             resume=resume,
             overwrite=overwrite,
             progress=not quiet,
-            source=Origin.of(*part(train), **options),
-            trusted_source=Origin.of(*part(trusted), **options),
+            source=_origin(train, options),
+            trusted_source=_origin(trusted, options),
             learned=learned,
         )
         if not quiet:
             _summarise(result)
+
+
+def _origin(source: str, options: dict[str, Any]) -> Origin | None:
+    """Where a set can be read again, to show and to export it; the digits are in no file."""
+    from autodo.data.sources import DIGITS
+    from autodo.export.origin import Origin
+
+    place, split = part(source)
+    if place == DIGITS and not Path(place).exists():
+        return None
+    return Origin.of(place, split, **options)
 
 
 def _summarise(result: Result) -> None:

@@ -14,9 +14,7 @@ from autodo.data import (
     stratified_split,
     uniform_noise,
 )
-
-DIGITS_TEST = 597
-"""Digits held out for testing, so that 1,000 remain for train once 200 are trusted."""
+from autodo.data.digits import TEST
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +53,7 @@ def digits_task(*, noise: float, imbalance: float = 10, trusted: int = 200, seed
     """
     digits = load_digits()
     classes = digits.num_classes
-    rest, test = stratified_split(digits.labels, DIGITS_TEST, seed=seed)
+    rest, test = stratified_split(digits.labels, TEST, seed=seed)
     pool = digits.subset(rest)
     rest, picked = stratified_split(pool.labels, trusted, seed=seed)
     train = pool.subset(rest)

@@ -15,6 +15,7 @@ from typing import Literal
 
 from autodo.data import wording
 from autodo.data.cache import default_folder, read_cached
+from autodo.data.digits import load_digits_part
 from autodo.data.examples import Examples
 from autodo.data.gather import read
 from autodo.data.map_images import Progress
@@ -23,7 +24,10 @@ from autodo.data.sources.layouts import READABLE, Wanted, open_path
 from autodo.data.sources.named import NAMED, open_named
 from autodo.errors import InputError
 
-__all__ = ["NAMED", "Skipped", "load"]
+__all__ = ["DIGITS", "NAMED", "Skipped", "load"]
+
+DIGITS = "digits"
+"""scikit-learn's digits, by name: there without a file and without a network."""
 
 
 def load(
@@ -43,7 +47,7 @@ def load(
     image_key: str | None = None,
     label_key: str | None = None,
 ) -> Examples:
-    """The set ``source``, a path or one of the names svhn, cifar10, cifar100 and imagenet.
+    """The set ``source``, a path or one of the names svhn, cifar10, cifar100, imagenet and digits.
 
     split: which part, where the path holds several; of a name, 'train' unless said.
     data_dir: the folder in which a name is looked for, in any layout; without it the set is
@@ -58,6 +62,8 @@ def load(
 
     Images mapped from the cache may be written to; what is written stays in memory.
     """
+    if source == DIGITS and not Path(source).exists():
+        return load_digits_part(split)
     known = NAMED.get(source) if isinstance(source, str) else None
     varied = known is not None and known.image_size is not None
     reading = Reading(
@@ -97,11 +103,12 @@ def _check_name(source: str | os.PathLike[str], name: str) -> None:
     text = os.fspath(source)
     if Path(text).exists() or Path(text).name != text or Path(text).suffix:
         return
-    near = difflib.get_close_matches(text.lower(), NAMED, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(text.lower(), [*NAMED, DIGITS], n=3, cutoff=0.5)
     raise InputError(
         f"{name}: there is no dataset called '{text}', and no such file or folder in "
         f"'{Path.cwd()}'",
-        f"known by name are {wording.some(NAMED)}; everything else is a path to {READABLE} files",
+        f"known by name are {wording.some([*NAMED, DIGITS])}; everything else is a path to "
+        f"{READABLE} files",
         f"perhaps you mean {' or '.join(near)}" if near else "check the spelling or the path",
     )
 
