@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autodo.experiment.bench.measure import Report, Setting, measure
+from autodo.models.registry import find
 from autodo.train.files import write_text
 
 
@@ -32,6 +33,7 @@ def run(
         points=points or setting.points,
         sizes=sizes or setting.sizes,
     )
+    find(setting.network)  # a misspelt name is refused before anything is timed
     console = Console(highlight=False)
     with console.status("starting") as status:
 
