@@ -31,6 +31,7 @@ def test_it_prints_the_table_the_labels_and_the_paths(
     for name in scores:
         assert name.split(",")[0] in said
     assert "wrong labels" in said
+    assert f"autodo review {out}" in said.replace("\n", "")
     assert "->" in said
     for name in ("points.parquet", "model.safetensors", "metrics.jsonl", "demo.png"):
         assert str(out / name) in said.replace("\n", "")

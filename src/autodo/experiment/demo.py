@@ -105,6 +105,11 @@ def run(
         console.print(
             f"  {result.path / name}  [dim]{about}[/dim]", highlight=False, soft_wrap=True
         )
+    console.print(
+        f"To judge the suspected labels yourself: autodo review {result.path}",
+        highlight=False,
+        soft_wrap=True,
+    )
     return scores
 
 
