@@ -1,0 +1,164 @@
+"""Every method on every cell of the study, as far as the time allows; the same command goes on.
+
+    python benchmarks/study.py --data-dir DATA --minutes 9           # SVHN and CIFAR-10, on a GPU
+    python benchmarks/study.py --datasets digits --trusted 50 200 --network small_cnn --epochs 60 \
+        --batch-size 128 --lr 0.02
+
+A cell is a dataset, a distortion and a number of trusted points, and is one comparison of
+``autodo compare`` under OUT. Seeds go round outermost, so that what is there so far covers all
+cells. With --labels FILE the labels that people gave to CIFAR-10 (CIFAR-10N) are cells too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import mean, stdev
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from autodo.config import Config
+from autodo.data import Examples
+from autodo.data.sources import load
+from autodo.experiment.compare import METHODS, OURS, Comparison, run_method
+from autodo.experiment.own_task import task_maker
+from autodo.experiment.score import Score
+from autodo.models import build, pixel_statistics
+
+DISTORTIONS = ("1-0.0", "1-0.4", "10-0.1", "100-0.0", "100-0.1", "lt100-0.2")
+PEOPLE = ("worse_label", "aggre_label")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    dataset: str
+    distortion: str
+    trusted: int
+
+    @property
+    def folder(self) -> str:
+        kind = self.distortion.replace("/", "_").replace(":", "_")
+        return f"{self.dataset}-{kind[-40:]}-{self.trusted}"
+
+
+def cells(args: argparse.Namespace) -> list[Cell]:
+    kinds = [(d, k) for d in args.datasets for k in args.distortions]
+    if args.labels is not None and "cifar10" in args.datasets:
+        kinds += [("cifar10", f"1-file:{args.labels}#{key}") for key in PEOPLE]
+    return [Cell(d, k, trusted) for trusted in args.trusted for d, k in kinds]
+
+
+class Study:
+    """The cells with their comparisons; sets are read once."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.config = Config(
+            epochs=args.epochs, batch_size=args.batch_size, lr=args.lr, device=args.device
+        )
+        self.sets: dict[tuple[str, str], Examples] = {}
+        self.comparisons: dict[Cell, Comparison] = {}
+        self.makers = {}
+        for cell in cells(args):
+            source = f"{cell.dataset}:train", str(cell.trusted), f"{cell.dataset}:test"
+            self.makers[cell], about = task_maker(self._load, *source, distortion=cell.distortion)
+            setting = {**about, "model": args.network, "config": self.config.to_toml()}
+            self.comparisons[cell] = Comparison(args.out / cell.folder, setting)
+
+    def _load(self, source: str, name: str) -> Examples:
+        dataset, part = source.split(":")
+        if (dataset, part) not in self.sets:
+            self.sets[dataset, part] = load(dataset, part, data_dir=self.args.data_dir, name=name)
+        return self.sets[dataset, part]
+
+    def missing(self) -> Iterator[tuple[Cell, str, int]]:
+        for seed in range(self.args.seeds):
+            for cell, comparison in self.comparisons.items():
+                for name in self.args.methods:
+                    if seed not in comparison.scores.get(name, {}):
+                        yield cell, name, seed
+
+    def run(self, until: float) -> int:
+        """Run what is missing while the time lasts; returns how many are still missing."""
+        for cell, name, seed in self.missing():
+            if time.monotonic() > until:
+                break
+            task = self.makers[cell](seed)
+            mean_, std = pixel_statistics(task.train.images)
+            channels, size, _ = task.train.image_shape
+
+            def network(seed: int = seed, shape: tuple = (channels, size, mean_, std)):  # type: ignore[no-untyped-def,type-arg]
+                torch.manual_seed(seed)
+                return build(
+                    self.args.network, channels=shape[0], num_classes=10, image_size=shape[1],
+                    mean=shape[2], std=shape[3],
+                )  # fmt: skip
+
+            config = dataclasses.replace(self.config, seed=seed)
+            score = run_method(name, task, config, network)
+            self.comparisons[cell].add(name, seed, score)
+            print(
+                f"{cell.folder}  seed {seed}  {name}: {100 * score.test_error:.2f}%"
+                f"  {score.seconds:.0f} s",
+                flush=True,
+            )
+        return sum(1 for _ in self.missing())
+
+
+def summary(study: Study) -> Table:
+    """Test errors of all cells; the best of a cell is bold."""
+    table = Table(title="test error in % (AUC of wrong labels)")
+    table.add_column("cell")
+    for name in study.args.methods:
+        table.add_column(name, justify="right")
+    for cell, comparison in study.comparisons.items():
+        scores = comparison.scores
+        if not scores:
+            continue
+        best = min(scores, key=lambda n: mean(s.test_error for s in scores[n].values()))
+        row = [
+            _cell(list(scores[name].values()), name == best) if name in scores else "-"
+            for name in study.args.methods
+        ]
+        table.add_row(cell.folder, *row)
+    return table
+
+
+def _cell(runs: list[Score], best: bool) -> str:
+    errors = [100 * run.test_error for run in runs]
+    text = f"{mean(errors):.2f}" + (f" ± {stdev(errors):.2f}" if len(errors) > 1 else "")
+    found = [run.auc for run in runs if run.auc is not None]
+    text += f" ({mean(found):.3f})" if found else ""
+    return f"[bold]{text}[/bold]" if best else text
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--datasets", nargs="+", default=["svhn", "cifar10"])
+    parser.add_argument("--distortions", nargs="+", default=list(DISTORTIONS))
+    parser.add_argument("--labels", type=Path, help="CIFAR-10N's labels, .npz")
+    parser.add_argument("--trusted", type=int, nargs="+", default=[1000, 100, 10000])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--network", default="wrn-16-4")
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--minutes", type=float, default=float("inf"))
+    parser.add_argument("--out", type=Path, default=Path("runs/study"))
+    args = parser.parse_args()
+    study = Study(args)
+    left = study.run(time.monotonic() + 60 * args.minutes)
+    Console(width=200).print(summary(study))
+    print(f"{left} runs are missing" if left else f"complete; {OURS} is the last column")
+
+
+if __name__ == "__main__":
+    main()
