@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import mean, stdev
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
+from autodo.commands.given import make_network
 from autodo.config import Config
 from autodo.data import Examples
 from autodo.data.sources import load
 from autodo.experiment.compare import METHODS, OURS, Comparison, run_method
 from autodo.experiment.own_task import task_maker
 from autodo.experiment.score import Score
-from autodo.models import build, pixel_statistics
+from autodo.models.registry import find
 
 DISTORTIONS = ("1-0.0", "1-0.4", "10-0.1", "100-0.0", "100-0.1", "lt100-0.2")
 PEOPLE = ("worse_label", "aggre_label")
@@ -57,7 +58,7 @@ class Study:
     """The cells with their comparisons; sets are read once."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self.args = args
+        self.args, self.builder = args, find(args.network)
         self.config = Config(
             epochs=args.epochs, batch_size=args.batch_size, lr=args.lr, device=args.device
         )
@@ -89,17 +90,8 @@ class Study:
             if time.monotonic() > until:
                 break
             task = self.makers[cell](seed)
-            mean_, std = pixel_statistics(task.train.images)
-            channels, size, _ = task.train.image_shape
-
-            def network(seed: int = seed, shape: tuple = (channels, size, mean_, std)):  # type: ignore[no-untyped-def,type-arg]
-                torch.manual_seed(seed)
-                return build(
-                    self.args.network, channels=shape[0], num_classes=10, image_size=shape[1],
-                    mean=shape[2], std=shape[3],
-                )  # fmt: skip
-
             config = dataclasses.replace(self.config, seed=seed)
+            network = functools.partial(make_network, self.builder, task.train, seed)
             score = run_method(name, task, config, network)
             self.comparisons[cell].add(name, seed, score)
             print(

@@ -17,14 +17,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-import torch
 from PIL import Image
 
 import autodo
+from autodo.commands.given import make_network
 from autodo.data import stratified_split
 from autodo.data.distort import Distortion
 from autodo.data.sources import load
-from autodo.models import build, pixel_statistics
+from autodo.models.registry import find
 from autodo.report.page import write_report
 
 TRAIN, TRUSTED, TEST = 6000, 1000, 5000
@@ -42,9 +42,7 @@ def make_run(data_dir: Path, run: Path, epochs: int) -> None:
     kept, noisy = Distortion.parse(DISTORTION).apply(pool.labels, pool.num_classes, 0)
     train = pool.subset(kept).with_labels(noisy)
     test = test.subset(stratified_split(test.labels, TEST, seed=0)[1])
-    mean, std = pixel_statistics(train.images)
-    torch.manual_seed(0)
-    model = build("small_cnn", channels=3, num_classes=10, image_size=32, mean=mean, std=std)
+    model = make_network(find("small_cnn"), train, seed=0)
     config = dataclasses.replace(autodo.Config(), epochs=epochs)
     autodo.fit(model, train, trusted, test=test, config=config, out=run, resume=True)
 

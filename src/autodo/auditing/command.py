@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autodo.commands.surest import print_surest
 from autodo.errors import InputError
 
 if TYPE_CHECKING:
@@ -125,8 +126,6 @@ def _summarise(points: pa.Table, out: Path) -> None:
     """How many labels look wrong, the surest of them, and where the table is."""
     import pyarrow.compute as pc
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     console = Console(highlight=False)
     if not console.is_terminal:
@@ -134,17 +133,5 @@ def _summarise(points: pa.Table, out: Path) -> None:
     names = points.schema.metadata[b"class_names"].decode().split("\n")
     issues = points.filter(pc.field("is_label_issue")).sort_by("label_score")
     console.print(f"{issues.num_rows:,} of {points.num_rows:,} labels look wrong", markup=False)
-    if issues.num_rows:
-        table = Table("id", "given", "suggested", "score", box=None, pad_edge=False)
-        for row in issues.slice(0, 10).to_pylist():
-            table.add_row(
-                Text(row["id"], overflow="fold"),
-                Text(names[row["given_label"]], overflow="fold"),
-                Text(names[row["suggested_label"]], overflow="fold"),
-                f"{row['label_score']:.3f}",
-            )
-        console.print(
-            "the surest (score: the learned probability of the given label):", markup=False
-        )
-        console.print(table)
+    print_surest(console, issues, names, "id")
     console.print(f"one row per point: {out}", markup=False, soft_wrap=True)

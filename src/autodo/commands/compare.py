@@ -128,7 +128,7 @@ def compare(
     comparison.run(
         make,
         chosen,
-        lambda seed: lambda: make_network(builder, make(seed).train, seed),
+        lambda task, seed: lambda: make_network(builder, task.train, seed),
         methods=methods,
         seeds=seeds,
         progress=not quiet,

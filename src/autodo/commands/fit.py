@@ -25,6 +25,7 @@ from autodo.commands.given import (
     read_config,
     read_sets,
 )
+from autodo.commands.surest import print_surest
 from autodo.commands.telling import told
 from autodo.errors import InputError
 
@@ -173,8 +174,6 @@ def _summarise(result: Result) -> None:
     """Errors, the surest wrong labels, the classes that count more, and where the files are."""
     import pyarrow as pa
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     from autodo.train.run_folder import RunFolder
 
@@ -190,17 +189,7 @@ def _summarise(result: Result) -> None:
     if "test_error" in last:
         say(f"test error {last['test_error']:.1%}")
     say(f"{issues.num_rows:,} of {result.points.num_rows:,} labels look wrong")
-    if issues.num_rows:
-        table = Table("file", "given", "suggested", "score", box=None, pad_edge=False)
-        for row in issues.slice(0, 10).to_pylist():
-            table.add_row(
-                Text(row["id"], overflow="fold"),
-                Text(names[row["given_label"]], overflow="fold"),
-                Text(names[row["suggested_label"]], overflow="fold"),
-                f"{row['label_score']:.3f}",
-            )
-        say("the surest (score: the learned probability of the given label):")
-        console.print(table)
+    print_surest(console, issues, names, "file")
     means: pa.Table = result.points.group_by("given_label").aggregate([("weight", "mean")])
     by_weight = means.sort_by([("weight_mean", "descending")]).to_pylist()
     raised = [row for row in by_weight if row["weight_mean"] > 1.005][:3]

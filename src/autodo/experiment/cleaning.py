@@ -11,20 +11,15 @@ import dataclasses
 import time
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from autodo.config import Config
 from autodo.data import Examples
-from autodo.data.pixels import to_unit
 from autodo.errors import InputError
 from autodo.experiment.methods import BuildModel, logit_adjusted, train, without_learning
-from autodo.experiment.score import Score, label_scores, network_score
+from autodo.experiment.score import Score, label_scores, logits_of, network_score
 from autodo.experiment.task import Task
-from autodo.train.hyper_optimizer import evaluating
-from autodo.train.loop import EVALUATION_BATCH
 
 FOLDS = 3
 
@@ -89,12 +84,5 @@ def _folds(labels: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]
     return list(splitter.split(classes, classes))
 
 
-@torch.no_grad()
 def _probabilities(model: nn.Module, data: Examples) -> Tensor:
-    device = next(model.parameters()).device
-    with evaluating(model):
-        parts = [
-            F.softmax(model(to_unit(part.to(device))).float(), -1).cpu()
-            for part in data.images.split(EVALUATION_BATCH)
-        ]
-    return torch.cat(parts)
+    return logits_of(model, data.images).float().softmax(-1)

@@ -124,7 +124,7 @@ class Comparison:
         self,
         make_task: Callable[[int], Task],
         config: Config,
-        build: Callable[[int], BuildModel],
+        build: Callable[[Task, int], BuildModel],
         *,
         methods: Sequence[str],
         seeds: int,
@@ -140,7 +140,7 @@ class Comparison:
             for name in missing:
                 tell(f"{name}, seed {seed}")
                 settings = dataclasses.replace(config, seed=seed)
-                score = run_method(name, task, settings, build(seed), progress=progress)
+                score = run_method(name, task, settings, build(task, seed), progress=progress)
                 self.add(name, seed, score)
 
 
@@ -182,7 +182,7 @@ def compare(
         None if out is None else Path(out), {**about, "config": settings}, overwrite=overwrite
     )
 
-    def seeded(seed: int) -> BuildModel:
+    def seeded(_: Task, seed: int) -> BuildModel:
         def make() -> nn.Module:
             with torch.random.fork_rng():
                 torch.manual_seed(seed)

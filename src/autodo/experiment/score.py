@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
-from torch import nn
+from torch import Tensor, nn
 
 from autodo.data.pixels import to_unit
 from autodo.experiment.task import Task
@@ -37,16 +37,17 @@ class Score:
 
 
 @torch.no_grad()
-def network_score(model: nn.Module, task: Task, seconds: float) -> Score:
-    """Errors of a network on the test set."""
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    """(N, C) of images (N, C, H, W), in eval mode, on the host."""
     device = next(model.parameters()).device
     with evaluating(model):
-        predicted = torch.cat(
-            [
-                model(to_unit(part.to(device))).argmax(-1).cpu()
-                for part in task.test.images.split(EVALUATION_BATCH)
-            ]
-        )
+        parts = [model(to_unit(part.to(device))).cpu() for part in images.split(EVALUATION_BATCH)]
+    return torch.cat(parts)
+
+
+def network_score(model: nn.Module, task: Task, seconds: float) -> Score:
+    """Errors of a network on the test set."""
+    predicted = logits_of(model, task.test.images).argmax(-1)
     miss = predicted != task.test.labels
     rare = torch.isin(task.test.labels, task.rare)
     counts = confusion(task.test.labels.numpy(), predicted.numpy(), task.test.num_classes)
