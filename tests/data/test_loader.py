@@ -167,6 +167,16 @@ def test_workers_change_nothing() -> None:
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def test_workers_serve_pass_after_pass() -> None:
+    data = open_dataset(Jittered(), name="train")
+    alone, helped = Loader(data, "cpu"), Loader(data, "cpu", num_workers=2)
+    for seed in (3, 4, 3):
+        assert len(list(islice(helped.sampler(4, seed=seed), 3))) == 3  # left early
+        pairs = zip(alone.batches(4, seed=seed), helped.batches(4, seed=seed), strict=True)
+        for ours, theirs in pairs:
+            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_item_that_breaks_later_is_named(num_workers: int) -> None:
     dataset = BrokenLater()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,10 @@ from autodo.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Joined:
-    """The examples of ``first``, then those of ``second``, read item by item."""
+    """The examples of ``first``, then those of ``second``, read item by item.
+
+    Images are uint8 where both sets have them so, else float32.
+    """
 
     first: Examples | MapImages
     second: Examples | MapImages
@@ -32,7 +36,12 @@ class Joined:
     def __getitem__(self, i: int) -> tuple[Tensor, int]:
         split = len(self.first)
         image, label = self.first[i] if i < split else self.second[i - split]
-        return to_unit(image), label
+        return image if self.dtype == torch.uint8 else to_unit(image), label
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the images."""
+        return _common(_dtype(data) for data in (self.first, self.second))
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +67,7 @@ class Parts:
     @property
     def dtype(self) -> torch.dtype:
         """That of the images; float32 where the sets differ."""
-        kinds = {data.images.dtype for data in self.sets}
-        return kinds.pop() if len(kinds) == 1 else torch.float32
+        return _common(data.images.dtype for data in self.sets)
 
     @property
     def nbytes(self) -> int:
@@ -71,23 +79,61 @@ class Parts:
         """All images (N, C, H, W) on a device."""
         return torch.cat([self._typed(data.images).to(device) for data in self.sets])
 
-    def images_at(self, index: Tensor, *, pinned: bool = False) -> Tensor:
-        """Images (B, C, H, W) of ``index`` (B,), which is on the host, as they are to be."""
-        shape = (len(index), *self.sets[0].image_shape)
-        out = torch.empty(shape, dtype=self.dtype, pin_memory=pinned)
-        start = 0
-        for data in self.sets:
-            chosen = ((index >= start) & (index < start + len(data))).nonzero().flatten()
-            if len(chosen) == len(index) and data.images.dtype == self.dtype:
-                torch.index_select(data.images, 0, index - start, out=out)
-            elif len(chosen):
-                images = data.images.index_select(0, index[chosen] - start)
-                out.index_copy_(0, chosen, self._typed(images))
-            start += len(data)
+    def room(self, count: int, *, pinned: bool = False) -> Tensor:
+        """Memory for so many images, in which there is nothing yet."""
+        shape = (count, *self.sets[0].image_shape)
+        return torch.empty(shape, dtype=self.dtype, pin_memory=pinned)
+
+    def images_at(self, index: Tensor, out: Tensor | None = None) -> Tensor:
+        """Images (B, C, H, W) of ``index`` (B,), which is on the host, written to ``out``."""
+        out = self.room(len(index)) if out is None else out
+        if not len(index):
+            return out
+        sizes = torch.tensor([len(data) for data in self.sets])
+        ends = sizes.cumsum(0)
+        owner = torch.bucketize(index, ends, right=True)
+        local = index - (ends - sizes)[owner]
+        # All at once from the set that most are of, though some be wrong; then those one by one.
+        most = int(owner.bincount().argmax())
+        rest = owner != most
+        if self.sets[most].images.dtype == self.dtype:
+            _take(self.sets[most].images, local.masked_fill(rest, 0), out)
+        else:
+            rest = torch.ones_like(rest)
+        for k in rest.nonzero().flatten().tolist():
+            out[k] = self._typed(self.sets[owner[k]].images[local[k]])
         return out
 
     def _typed(self, images: Tensor) -> Tensor:
         return images if images.dtype == self.dtype else to_unit(images)
+
+
+def _take(images: Tensor, index: Tensor, out: Tensor) -> None:
+    """images[index] into ``out``.
+
+    torch copies rows side by side on several threads if they have fewer than 32,768 elements, and
+    otherwise one after the other, each in small shares: as words of eight bytes photographs
+    have few enough.
+    """
+    pair = images, out
+    if all(tensor.is_contiguous() and _in_words(tensor) for tensor in pair):
+        images, out = (tensor.flatten(1).view(torch.int64) for tensor in pair)
+    torch.index_select(images, 0, index, out=out)
+
+
+def _in_words(images: Tensor) -> bool:
+    """Whether every image starts and ends at a word of eight bytes of its storage."""
+    size = images.dtype.itemsize
+    return images[0].numel() * size % 8 == 0 and images.storage_offset() * size % 8 == 0
+
+
+def _dtype(data: Examples | MapImages) -> torch.dtype:
+    return data.images.dtype if isinstance(data, Examples) else data.image_dtype
+
+
+def _common(kinds: Iterable[torch.dtype]) -> torch.dtype:
+    found = set(kinds)
+    return found.pop() if len(found) == 1 else torch.float32
 
 
 def join(first: Examples | MapImages, second: Examples | MapImages) -> Parts | Joined:

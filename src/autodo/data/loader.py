@@ -1,10 +1,10 @@
 """Batches on the device, in an order that is a function of a seed alone.
 
 In-memory sets live on the device whole, as uint8 or float32, where they fit, and a batch is one
-indexing operation; where they do not, a batch is gathered on the host into pinned memory and
-sent without waiting. Other sets are read item by item, in worker processes on request. Order and
-the items' own randomness depend on the seed and the number of the batch only, not on the
-device, the workers or what ran before.
+indexing operation; where they do not, a thread gathers a few batches ahead on the host, into
+pinned memory, from which they are sent without waiting. Other sets are read item by item, in worker
+processes on request. Order and the items' own randomness depend on the seed and the number
+of the batch only, not on the device, the workers or what ran before.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ from itertools import count
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset, default_collate
 
+from autodo.data.background import in_background
 from autodo.data.examples import Examples
 from autodo.data.joined import Joined, Parts
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
 from autodo.data.randomness import borrowed, derive
+from autodo.data.workers import Workers
 from autodo.errors import InputError
 
 Batch = tuple[Tensor, Tensor, Tensor]
@@ -54,7 +56,10 @@ class Loader:
     ) -> None:
         self.dataset = Parts((dataset,)) if isinstance(dataset, Examples) else dataset
         self.device = torch.device(device)
-        self.num_workers = num_workers
+        self._workers: Workers | None = None
+        if num_workers > 0 and not isinstance(self.dataset, Parts):
+            pinned = self.device.type == "cuda"
+            self._workers = Workers(_Batches(self.dataset), num_workers, pinned=pinned)
         self.labels = dataset.labels.to(self.device)
         self._resident = None
         limit = _room(self.device) if limit is None else limit
@@ -72,12 +77,9 @@ class Loader:
         if self._resident is not None:
             return to_unit(self._resident[self.send(index)])
         if isinstance(self.dataset, Parts):
-            return self._from_host(self.dataset, index.cpu())
+            index = index.cpu()
+            return to_unit(self.send(self.dataset.images_at(index, self._room_for(index))))
         return to_unit(self.send(_stack(self.dataset, index)))
-
-    def _from_host(self, parts: Parts, index: Tensor) -> Tensor:
-        images = parts.images_at(index, pinned=self.device.type == "cuda")
-        return to_unit(images.to(self.device, non_blocking=True))
 
     def batches(
         self,
@@ -126,30 +128,33 @@ class Loader:
                 index = self.send(index)
                 yield self.fetch(index), self.labels[index], index
             return
-        if isinstance(self.dataset, Parts):
-            for _, index in requests:
-                there = self.send(index)
-                yield self._from_host(self.dataset, index), self.labels[there], there
-            return
-        for images, index in self._items(requests):
+        for images, index in self._on_host(requests):
             index = self.send(index)
             yield to_unit(self.send(images)), self.labels[index], index
 
-    def _items(self, requests: Iterator[_Request]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _on_host(self, requests: Iterator[_Request]) -> Iterator[tuple[Tensor, Tensor]]:
         """(images, index) of each request on the CPU, images as the dataset gives them."""
-        assert not isinstance(self.dataset, Parts)
-        batches = _Batches(self.dataset)
-        if self.num_workers == 0:
-            return map(batches.read, requests)
-        workers = DataLoader(
-            batches,
-            batch_size=None,  # an item of _Batches is a batch already
-            sampler=((seed, index.tolist()) for seed, index in requests),
-            num_workers=self.num_workers,
-            pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # its own, or it would draw from the global one
-        )
-        return map(_raise_failure, workers)
+        if isinstance(self.dataset, Parts):
+            return self._gathered(self.dataset, requests)
+        if self._workers is None:
+            return map(_Batches(self.dataset).read, requests)
+        asked = ((seed, index.tolist()) for seed, index in requests)
+        return map(_raise_failure, self._workers.read(asked))
+
+    def _gathered(
+        self, parts: Parts, requests: Iterator[_Request]
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Copied by a thread, into room made here: the thread asks nothing of the device."""
+
+        def gather(room: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+            index, images = room
+            return parts.images_at(index, images), index
+
+        return in_background(gather, ((index, self._room_for(index)) for _, index in requests))
+
+    def _room_for(self, index: Tensor) -> Tensor:
+        assert isinstance(self.dataset, Parts)
+        return self.dataset.room(len(index), pinned=self.device.type == "cuda")
 
     def send(self, tensor: Tensor) -> Tensor:
         """To the device; pinned first where that spares waiting for all queued work."""
@@ -192,7 +197,9 @@ def _room(device: torch.device) -> int:
 
 
 def _stack(dataset: MapImages | Joined, index: Tensor) -> Tensor:
-    return torch.stack([dataset[i][0] for i in index.tolist()])
+    # In a worker process this stacks into memory that the main process shares: one copy less.
+    images: Tensor = default_collate([dataset[i][0] for i in index.tolist()])
+    return images
 
 
 def _shuffled(size: int, seed: int) -> Tensor:
