@@ -1,11 +1,12 @@
 """Batches prepared one ahead of their step.
 
-Fetching a batch and augmenting it by a policy are many small kernels. On CUDA they run on a
-stream of their own while the step before keeps the device busy; elsewhere nothing changes.
+Sending a batch and augmenting it by a policy are copies and many small kernels. On CUDA they run on
+a stream of their own while the step before keeps the device busy; elsewhere nothing changes.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import TypeVarTuple
 
@@ -13,6 +14,9 @@ import torch
 from torch import Tensor
 
 Parts = TypeVarTuple("Parts")
+
+QUEUED = 2
+"""Steps that wait on the device when the host prepares a batch; each holds one in memory."""
 
 
 def ahead(batches: Iterator[tuple[*Parts]], device: torch.device) -> Iterator[tuple[*Parts]]:
@@ -33,6 +37,7 @@ def ahead(batches: Iterator[tuple[*Parts]], device: torch.device) -> Iterator[tu
             batch = next(batches, None)
             return None if batch is None else (batch, stream.record_event())
 
+    launched: deque[torch.cuda.Event] = deque()
     prepared = prepare()
     while prepared is not None:
         batch, ready = prepared
@@ -42,4 +47,10 @@ def ahead(batches: Iterator[tuple[*Parts]], device: torch.device) -> Iterator[tu
             if isinstance(part, Tensor) and part.is_cuda:
                 part.record_stream(here)  # its memory is not given away while this stream needs it
         yield batch
+        # Launching is faster than stepping: unchecked, batches would pile up on the device.
+        done = torch.cuda.Event(blocking=True)  # the core that waits is free for others
+        done.record(torch.cuda.current_stream(device))
+        launched.append(done)
+        if len(launched) > QUEUED:
+            launched.popleft().synchronize()
         prepared = prepare()

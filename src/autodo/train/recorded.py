@@ -77,7 +77,12 @@ class Recorded:
         torch.cuda.empty_cache()  # the graph has memory of its own; what warming up took is free
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self.pool):  # type: ignore[arg-type]
+            with torch.cuda.graph(
+                graph,
+                pool=self.pool,  # type: ignore[arg-type]
+                # Other threads, such as one that pins batches, may go on with their work.
+                capture_error_mode="thread_local",
+            ):
                 self._outputs = self.step(*self._inputs)
         except RuntimeError as error:
             self.enabled = False
