@@ -17,7 +17,9 @@ import tomli_w
 
 from autodo.errors import InputError
 from autodo.hyper.augment import KINDS
-from autodo.hyper.optimizers import OPTIMIZERS
+from autodo.hyper.dataset_model import PLACES
+from autodo.hyper.optimizers import OPTIMIZERS, check_saves_memory
+from autodo.hyper.relabel import STORAGES
 from autodo.implicit.solvers import ConjugateGradient, Identity, Neumann, Solver
 from autodo.losses import LOSSES
 
@@ -27,6 +29,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "loss": tuple(LOSSES),
     "solver": SOLVERS,
     "lambda_optimizer": tuple(OPTIMIZERS),
+    "label_storage": STORAGES,
+    "tables_on": PLACES,
     "precision": ("auto", "float32", "bfloat16"),
 }
 
@@ -99,6 +103,13 @@ class Config:
     """Rate of W."""
     label_lr: float = 0.02
     """Rate of S."""
+    label_storage: str = "float32"
+    """Of S: "float32"; "bfloat16", half the memory, rounded at random; "top-k", the logits of
+    label_top classes and one for all others."""
+    label_top: int = 8
+    """Classes that "top-k" keeps of each label, the given one among them."""
+    tables_on: str = "device"
+    """"device", or "host": lambda stays in pinned host memory, which a CUDA device reads."""
     lambda_schedule: bool = True
     """The rates of lambda follow the schedule of the learning rate, counted from E."""
     hyper_batch_size: int = 256
@@ -165,6 +176,10 @@ class Config:
                 "it is a share of the epochs, at least 0 and below 1",
                 "use 0.5, or 0 for none",
             )
+        if self.label_storage != "float32":
+            check_saves_memory(self.lambda_optimizer, f"labels stored as {self.label_storage}")
+        if self.tables_on == "host":
+            check_saves_memory(self.lambda_optimizer, "tables on the host")
         self.make_solver()
 
     @classmethod
@@ -271,6 +286,7 @@ _LOWER_BOUNDS: dict[tuple[str, ...], float] = {
         "trusted_every",
         "checkpoint_every",
     ): 1,
+    ("label_top",): 2,
     ("lr", "augment_lr", "weight_lr", "label_lr", "weight_decay", "magnitude"): 0,
     ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch", "belief_views"): 0,
 }

@@ -55,8 +55,7 @@ class Learned:
         def rows(name: str) -> Tensor | None:
             if name not in data.tables:
                 return None
-            table = data.table(name)
-            return (table.rows if table.shared else table.rows[:count]).detach().cpu().clone()
+            return data.table(name).values(count)
 
         weight = rows("weight")
         return cls(
@@ -185,8 +184,7 @@ class Learned:
             ("augment", self.augment_rows),
         ):
             if rows is not None:
-                table = data.table(name)
-                table.rows[: len(rows)] = rows.to(table.rows)
+                data.table(name).assign(torch.arange(len(rows)), rows)
 
 
 def _smoothed(labels: Tensor, num_classes: int, smoothing: float) -> Tensor:

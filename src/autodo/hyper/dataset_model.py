@@ -12,10 +12,13 @@ from torch import Tensor, nn
 
 from autodo.errors import InputError
 from autodo.hyper.augment import Augment
-from autodo.hyper.relabel import initial_label_logits
+from autodo.hyper.relabel import label_table
 from autodo.hyper.reweight import initial_weight_logits, weights
-from autodo.hyper.table import Table
+from autodo.hyper.table import PART, Table
 from autodo.losses import CrossEntropy, Loss, get_loss
+
+PLACES = ("device", "host")
+"""Where the rows of the tables can be."""
 
 
 class DatasetModel(nn.Module):
@@ -34,6 +37,10 @@ class DatasetModel(nn.Module):
         optimizer: of the tables, "table" or "rmsprop".
         logit_adjustment: (C,) added to the logits inside the training loss, or None.
         dtype: of the rows.
+        label_storage: of the soft labels' rows: "float32" (that is, ``dtype``), "bfloat16" or
+            "top-k"; ``hyper.rounded`` and ``hyper.top`` say what the latter approximate.
+        label_top: classes kept of each label in "top-k".
+        tables_on: "device", or "host" for rows that stay in pinned host memory.
 
     >>> data = DatasetModel(torch.tensor([0, 1, 1]), num_classes=2)
     >>> data.weights(torch.tensor([2])), data.soft_labels(torch.tensor([2]))
@@ -57,6 +64,9 @@ class DatasetModel(nn.Module):
         optimizer: str = "table",
         logit_adjustment: Tensor | None = None,
         dtype: torch.dtype = torch.float32,
+        label_storage: str = "float32",
+        label_top: int = 8,
+        tables_on: str = "device",
     ) -> None:
         super().__init__()
         labels = torch.as_tensor(labels)
@@ -68,15 +78,25 @@ class DatasetModel(nn.Module):
         self.augmentation = Augment(augment) if isinstance(augment, str) else augment
         self.training_loss: Loss = get_loss(loss) if relabel else CrossEntropy()
         self.tables = nn.ModuleDict()
+        if tables_on not in PLACES:
+            raise InputError(
+                f"tables cannot be on {tables_on!r}",
+                f"the places are {', '.join(PLACES)}",
+                'use "device", the default',
+            )
+        host = tables_on == "host"
         if self.augmentation is not None:
             row = self.augmentation.initial_row().to(dtype)
             rows = row.expand(1 if shared_augment else len(labels), -1)
-            self.tables["augment"] = Table(rows, optimizer, shared=shared_augment)
+            self.tables["augment"] = Table(rows, optimizer, shared=shared_augment, host=host)
         if reweight:
-            self.tables["weight"] = Table(initial_weight_logits(len(labels), dtype), optimizer)
+            rows = initial_weight_logits(len(labels), dtype)
+            self.tables["weight"] = Table(rows, optimizer, host=host)
         if relabel:
-            rows = initial_label_logits(self.labels, num_classes, smoothing, dtype)
-            self.tables["label"] = Table(rows, optimizer)
+            self.tables["label"] = label_table(
+                self.labels.cpu() if host else self.labels, num_classes, smoothing=smoothing,
+                storage=label_storage, top=label_top, optimizer=optimizer, dtype=dtype, host=host,
+            )  # fmt: skip
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -130,14 +150,15 @@ class DatasetModel(nn.Module):
 
     def set_soft_labels(self, index: Tensor, q: Tensor, smoothing: float) -> None:
         """Let the labels of ``index`` start anew from q (B, C), smoothed as given labels are."""
-        smooth = (1 - smoothing) * q + smoothing / self.num_classes
-        self.table("label").rows[index] = smooth.log().to(self.table("label").rows.dtype)
+        for some, part in zip(index.split(PART), q.split(PART), strict=True):
+            smooth = (1 - smoothing) * part + smoothing / self.num_classes
+            self.table("label").assign(some, smooth.log())
 
     def class_shares(self, points: int | None = None) -> Tensor:
         """(C,) the mix of classes that the first ``points`` train on: w-weighted mean of q."""
         index = torch.arange(len(self) if points is None else points, device=self.labels.device)
         total = torch.zeros(self.num_classes, device=self.labels.device)
-        for part in index.split(65536):
+        for part in index.split(PART):
             total += self.weights(part) @ self.soft_labels(part)
         return total / total.sum()
 

@@ -80,7 +80,7 @@ OPTIMIZERS: dict[str, type[RowRMSprop] | type[TableScaled]] = {
 }
 
 
-def make_optimizer(name: str, rows: Tensor) -> RowOptimizer:
+def make_optimizer(name: str, rows: Tensor) -> RowRMSprop | TableScaled:
     """The optimizer of that name for a table with these rows."""
     if name not in OPTIMIZERS:
         raise InputError(
@@ -89,3 +89,16 @@ def make_optimizer(name: str, rows: Tensor) -> RowOptimizer:
             "use 'table' (the default) or 'rmsprop' (the paper's)",
         )
     return OPTIMIZERS[name](rows)
+
+
+def check_saves_memory(name: str, what: str) -> None:
+    """Raise if the optimizer would keep in full what ``what`` is there to save.
+
+    >>> check_saves_memory("table", "labels stored as bfloat16")
+    """
+    if name in OPTIMIZERS and OPTIMIZERS[name] is RowRMSprop:
+        raise InputError(
+            f"{what} cannot be learned with the optimizer {name!r}",
+            "it keeps a number of its own on the device for every number of the full rows",
+            'use lambda_optimizer="table", or label_storage="float32" and tables_on="device"',
+        )

@@ -2,15 +2,28 @@
 
 A table is read by ``gather(index)`` and changed by ``step(index, gradient, lr)``; both touch
 only the rows of the batch, so their cost does not depend on the number of rows. Each
-table has its own optimizer (see ``optimizers``), whose state is saved with it.
+table has its own optimizer (see ``optimizers``), whose state is saved with it. This table stores
+its rows as they are; ``rounded`` and ``top`` store large ones in less memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
-from autodo.hyper.optimizers import make_optimizer
+from autodo.hyper.host_rows import read_rows, within_reach, write_rows
+from autodo.hyper.optimizers import (
+    RowRMSprop,
+    TableScaled,
+    check_saves_memory,
+    make_optimizer,
+)
+
+PART = 65536
+"""Rows that are worked on at a time where all of a table are."""
 
 
 def sum_duplicates(index: Tensor, gradient: Tensor) -> Tensor:
@@ -38,6 +51,9 @@ class Table(nn.Module):
         rows: (N, K) initial values. A shared table has one row, which every index reads.
         optimizer: "table" or "rmsprop".
         shared: one row serves all points.
+        host: the rows stay in host memory, pinned once the table is moved to a CUDA device, which
+            then reads and writes them there. On a CPU this changes nothing. One row that all
+            points share goes to the device all the same.
 
     >>> table = Table(torch.zeros(3, 2))
     >>> table.step(torch.tensor([1]), torch.tensor([[1.0, 1.0]]), lr=0.1)
@@ -49,32 +65,109 @@ class Table(nn.Module):
 
     rows: Tensor
 
-    def __init__(self, rows: Tensor, optimizer: str = "table", *, shared: bool = False) -> None:
+    def __init__(
+        self,
+        rows: Tensor,
+        optimizer: str = "table",
+        *,
+        shared: bool = False,
+        host: bool = False,
+    ) -> None:
         super().__init__()
+        if host:
+            check_saves_memory(optimizer, "tables on the host")
         self.register_buffer("rows", rows.clone())
-        self.shared = shared
+        self.shared, self.host = shared, host and not shared
+        self._device = rows.device
         self.use(optimizer)
 
     def use(self, optimizer: str) -> None:
         """Start a fresh optimizer of that name."""
-        self.optimizer = make_optimizer(optimizer, self.rows)
+        self.optimizer: RowRMSprop | TableScaled = make_optimizer(optimizer, self.rows)
+
+    @property
+    def device(self) -> torch.device:
+        """Where ``gather`` gives its rows, and steps are taken."""
+        return self._device if self.host else self.rows.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the rows as ``gather`` gives them."""
+        return self.rows.dtype
+
+    @property
+    def columns(self) -> int:
+        """K."""
+        return self.rows.shape[1]
 
     def gather(self, index: Tensor) -> Tensor:
         """The rows of the batch: (B, K)."""
         if self.shared:
             return self.rows.expand(len(index), -1)
-        return self.rows.index_select(0, index.to(self.rows.device))
+        return self._read(index.to(self.device))
 
     @torch.no_grad()
     def step(self, index: Tensor, gradient: Tensor, lr: float | Tensor) -> None:
         """One descent step on the rows of the batch; gradient is (B, K)."""
-        index = index.to(self.rows.device)
+        index = index.to(self.device)
         if self.shared:
             index, gradient = index.new_zeros(1), gradient.sum(0, keepdim=True)
         else:
             gradient = sum_duplicates(index, gradient)
-        gradient = gradient.to(self.rows.dtype)
-        # index_select and index_copy_ move whole rows; rows[index] fetches number by number, which
-        # takes longer where every row misses the cache (see benchmarks/table_rows.py).
-        rows = self.rows.index_select(0, index)
-        self.rows.index_copy_(0, index, rows - lr * self.optimizer.direction(index, gradient))
+        gradient = gradient.to(self.dtype)
+        rows = self._read(index)
+        self._write(index, rows - lr * self.optimizer.direction(index, gradient))
+
+    @torch.no_grad()
+    def assign(self, index: Tensor, rows: Tensor) -> None:
+        """Put ``rows`` (B, K) in the place of those of ``index``."""
+        self._write(index.to(self.device), rows.to(self.device, self.dtype))
+
+    def values(self, count: int) -> Tensor:
+        """The first ``count`` rows (all there is of a shared table), on the host: (count, K)."""
+        if self.shared:
+            return self.rows.detach().cpu().clone()
+        values = torch.empty(count, self.columns, dtype=self.dtype)
+        for part in torch.arange(count).split(PART):
+            values[part[0] : part[-1] + 1] = self.gather(part).cpu()
+        return values
+
+    def _read(self, index: Tensor) -> Tensor:
+        """The rows of ``index``, in the type they are computed with."""
+        return read_rows(self.rows, index)
+
+    def _write(self, index: Tensor, rows: Tensor) -> None:
+        """Store the rows of ``index``; equal indices carry equal rows."""
+        write_rows(self.rows, index, rows)
+
+    # Where the rows are
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Table:
+        """Move the table; on the host only its optimizer goes along."""
+        if not self.host:
+            return super()._apply(fn, recurse)
+        self._wait()
+        stored, self._buffers = self._buffers, {}
+        try:
+            super()._apply(fn, recurse)
+            device = fn(torch.empty(0)).device
+            for name, rows in stored.items():
+                assert rows is not None
+                stored[name] = within_reach(rows, device)
+            self._device = device
+        finally:
+            self._buffers = stored
+        return self
+
+    def _wait(self) -> None:
+        """Before the host touches rows that the device writes without telling it."""
+        if self.host and self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    def _save_to_state_dict(self, *args: Any) -> None:
+        self._wait()
+        super()._save_to_state_dict(*args)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        self._wait()
+        super()._load_from_state_dict(*args)

@@ -266,10 +266,10 @@ def _strip_rows(
     """
     assert trainer.data.augmentation is not None
     table = trainer.data.table("augment")
-    initial = trainer.data.augmentation.initial_row().to(table.rows)
-    everything = torch.arange(trainer.count, device=table.rows.device)
-    suggested = torch.tensor(columns["suggested_label"], device=table.rows.device)
-    sums = torch.zeros(trainer.data.num_classes, len(initial), device=table.rows.device)
+    initial = trainer.data.augmentation.initial_row().to(table.device, table.dtype)
+    everything = torch.arange(trainer.count, device=table.device)
+    suggested = torch.tensor(columns["suggested_label"], device=table.device)
+    sums = torch.zeros(trainer.data.num_classes, len(initial), device=table.device)
     moved = []
     for part in everything.split(65536):
         rows = table.gather(part)

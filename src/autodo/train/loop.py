@@ -96,6 +96,9 @@ class Trainer:
             shared_augment=config.shared_augment,
             optimizer=config.lambda_optimizer,
             logit_adjustment=torch.zeros(num_classes) if config.prior_adjustment else None,
+            label_storage=config.label_storage,
+            label_top=config.label_top,
+            tables_on=config.tables_on,
         ).to(self.device)
         self.take = Steps(self.model, head, self.data, config, self.device)
         self.hyper, self.optimizer = self.take.hyper, self.take.optimizer

@@ -11,6 +11,7 @@ import pyarrow as pa
 import torch
 
 from autodo.hyper.dataset_model import DatasetModel
+from autodo.hyper.table import PART
 
 
 def points_table(
@@ -19,11 +20,13 @@ def points_table(
     """Rows of the first ``count`` points of ``data``, which are the training examples."""
     index = torch.arange(count, device=data.labels.device)
     given = data.labels[:count]
-    q = data.soft_labels(index)
-    suggested = q.argmax(-1)
-    # A tie is no evidence against the given label.
-    score = q.gather(-1, given[:, None])[:, 0]
-    suggested = torch.where(score >= q.amax(-1), given, suggested)
+    scores, suggestions = [], []
+    for part, y in zip(index.split(PART), given.split(PART), strict=True):
+        q = data.soft_labels(part)
+        scores.append(q.gather(-1, y[:, None])[:, 0])
+        # A tie is no evidence against the given label.
+        suggestions.append(torch.where(scores[-1] >= q.amax(-1), y, q.argmax(-1)))
+    score, suggested = torch.cat(scores), torch.cat(suggestions)
     columns: dict[str, pa.Array] = {
         "index": pa.array(range(count), pa.int64()),
         "id": pa.array(list(ids), pa.string()),
