@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from autodo.cli import app
-from autodo.experiment.bench.measure import Bench, Setting, _forward_flops
+from autodo.data.joined import Joined, Parts
+from autodo.experiment.bench import host
+from autodo.experiment.bench.host import DEVICE, HOST, WAYS, WORKERS, Fed, HostSetting
+from autodo.experiment.bench.measure import PARTS, Bench, Setting, _forward_flops
 from autodo.experiment.bench.published import PublishedSteps
 from autodo.implicit import Neumann, head_hypergradient
 from autodo.models import WideResNet
@@ -19,10 +24,19 @@ from autodo.train.hyper_optimizer import head_input
 TINY = Setting(
     network="wrn-10-1", batch=8, points=32, trusted=16, device="cpu", repeats=1, sizes=(32, 64)
 )
+TINY_HOST = HostSetting(
+    network="small_cnn", size=8, batch=8, points=40, classes=4, steps=2, device="cpu", workers=1
+)
 
 
-def test_everything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Setting, "default", classmethod(lambda cls, device: TINY))
+    monkeypatch.setattr(HostSetting, "default", classmethod(lambda cls, device: TINY_HOST))
+
+
+@pytest.mark.usefixtures("tiny")
+def test_everything_is_measured(tmp_path: Path) -> None:
     file = tmp_path / "bench.json"
     result = CliRunner().invoke(app, ["bench", "--device", "cpu", "--json", str(file)])
     assert result.exit_code == 0, result.output
@@ -32,6 +46,74 @@ def test_everything_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert all(row["ms"] > 0 and row["times_floor"] > 0 for row in stored["timings"])
     assert set(stored["ms_by_rows"]) == {"32", "64"}
     assert "an epoch over the sum of its steps" in result.output
+    fed = stored["host"]
+    assert set(fed["images_per_s"]) == set(WAYS) == {"device", "host", "workers"}
+    for way, speed in fed["images_per_s"].items():
+        assert speed > 0
+        assert fed["over_device"][way] == pytest.approx(speed / fed["images_per_s"]["device"])
+    assert fed["gather_ms"] > 0
+    assert fed["send_ms"] is None
+    assert "gathered by a thread" in result.output
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.parametrize(
+    ("chosen", "measured"),
+    [(["rows"], {"ms_by_rows"}), (["host"], {"host"}), (["host", "rows"], {"host", "ms_by_rows"})],
+)
+def test_only_what_is_asked_for(tmp_path: Path, chosen: list[str], measured: set[str]) -> None:
+    file = tmp_path / "bench.json"
+    options = [word for part in chosen for word in ("--only", part)]
+    result = CliRunner().invoke(app, ["bench", "--device", "cpu", "--json", str(file), *options])
+    assert result.exit_code == 0, result.output
+    stored = json.loads(file.read_text())
+    parts = ("timings", "product_tflops", "epoch_over_steps", "ms_by_rows", "host")
+    assert {part for part in parts if stored[part]} == measured
+
+
+def test_a_part_that_does_not_exist_is_refused() -> None:
+    result = CliRunner().invoke(app, ["bench", "--only", "hosts"])
+    assert result.exit_code == 2
+    assert all(f"'{part}'" in result.output for part in PARTS)
+
+
+def test_each_way_feeds_the_same_batches_from_where_it_says(tmp_path: Path) -> None:
+    images = host.mapped_images(tmp_path / "images.npy", TINY_HOST)
+    trusted = host.examples(images[:8].clone(), TINY_HOST)
+    batches = {}
+    for way in WAYS:
+        make = host.as_items if way == WORKERS else host.examples
+        points = Fed(TINY_HOST, make(images, TINY_HOST), trusted, way, workers=1).trainer.points
+        assert (points._resident is not None) == (way == DEVICE)
+        assert isinstance(points.dataset, Joined if way == WORKERS else Parts)
+        assert (points._workers is not None) == (way == WORKERS)
+        batches[way] = list(points.batches(16, seed=1))
+    for way in (HOST, WORKERS):
+        for ours, theirs in zip(batches[DEVICE], batches[way], strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_without_room_to_share_worker_processes_are_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usage = SimpleNamespace(free=2 * TINY_HOST.batch_bytes)
+    monkeypatch.setattr(host.shutil, "disk_usage", lambda path: usage)
+    report = host.measure_host(TINY_HOST)
+    assert report.workers == 0
+    assert set(report.over_device) == {DEVICE, HOST}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_gpu_steps_are_recorded_whatever_feeds_them(tmp_path: Path) -> None:
+    setting = replace(TINY_HOST, device="cuda", steps=12)
+    images = host.mapped_images(tmp_path / "images.npy", setting)
+    trusted = host.examples(images[:8].clone(), setting)
+    for way in WAYS:
+        make = host.as_items if way == WORKERS else host.examples
+        fed = Fed(setting, make(images, setting), trusted, way, workers=2)
+        fed.measure()
+        assert fed.trainer.take._theta.enabled
+        assert fed.trainer.take._theta._graph is not None
 
 
 def test_a_bad_network_is_refused_at_once() -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 EXAMPLES = "Example:\n\n  autodo bench --json bench.json"
+
+
+class Part(StrEnum):
+    """What can be measured by itself."""
+
+    steps = "steps"
+    rows = "rows"
+    host = "host"
 
 
 def bench(
@@ -26,6 +35,14 @@ def bench(
         list[int] | None,
         typer.Option(help="Lengths of lambda's tables to compare; again for each.", metavar="N"),
     ] = None,
+    only: Annotated[
+        list[Part] | None,
+        typer.Option(
+            help="steps: training and hyper steps; rows: tables of several lengths; host: images "
+            "that stay on the host. Again for each.",
+            show_default="all of them",
+        ),
+    ] = None,
     json: Annotated[
         Path | None, typer.Option(help="Write everything measured here, too.", metavar="FILE")
     ] = None,
@@ -39,5 +56,6 @@ def bench(
         batch=batch,
         points=points,
         sizes=tuple(rows) if rows else None,
+        parts=tuple(part.value for part in only or Part),
         json_file=json,
     )

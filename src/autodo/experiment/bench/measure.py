@@ -1,4 +1,5 @@
-"""The measurements of ``autodo bench``: floors, steps, an epoch, memory, tables of any length.
+"""The measurements of ``autodo bench``: floors, steps, an epoch, memory, tables of any length,
+and images that stay on the host.
 
 A step here is what the trainer does for one batch: fetch uint8 images on the device, the policy,
 the learned warp, forward, backward, update. Everything compared is timed in one process.
@@ -6,9 +7,8 @@ the learned warp, forward, backward, update. Everything compared is timed in one
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,15 +20,17 @@ from autodo.config import Config
 from autodo.data.examples import Examples
 from autodo.data.loader import Batch
 from autodo.data.pixels import to_unit
+from autodo.experiment.bench.host import HostReport, HostSetting, measure_host
 from autodo.experiment.bench.published import PublishedSteps
+from autodo.experiment.bench.timing import milliseconds
 from autodo.models import build
 from autodo.models.head import find_head
 from autodo.train.devices import choose_device
 from autodo.train.loop import Trainer
 
+PARTS = ("steps", "rows", "host")
+"""What can be measured by itself."""
 CLASSES = 10
-RUNS = 3
-"""Runs of which the median counts."""
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 
 
@@ -89,24 +91,43 @@ class Report:
 
     setting: Setting
     device: str
-    product_tflops: float
-    copy_gbs: float
+    product_tflops: float | None = None
+    copy_gbs: float | None = None
     timings: list[Timing] = field(default_factory=list)
-    epoch_over_steps: float = 0.0
+    epoch_over_steps: float | None = None
     memory_over_plain: float | None = None
     ms_by_rows: dict[int, tuple[float, float]] = field(default_factory=dict)
     """Training and hyper step for each length of the tables."""
-    prepare_s: float = 0.0
+    prepare_s: float | None = None
     """First steps: kernels chosen and compiled, graphs recorded."""
+    host: HostReport | None = None
 
 
-def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) -> Report:
-    """All of it; ``tell`` hears what comes next."""
+def measure(
+    setting: Setting,
+    tell: Callable[[str], object] = lambda _: None,
+    *,
+    parts: Collection[str] = PARTS,
+    host: HostSetting | None = None,
+) -> Report:
+    """The ``parts`` of it that are asked for; ``tell`` hears what comes next."""
     device = choose_device(setting.device)
-    tell("floors: a large product and a copy")
-    product, copy = floors(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    report = Report(setting=setting, device=name, product_tflops=product, copy_gbs=copy)
+    report = Report(setting=setting, device=name)
+    if "steps" in parts:
+        _measure_steps(report, device, tell)
+    if "rows" in parts:
+        _measure_rows(report, tell)
+    if "host" in parts:
+        report.host = measure_host(host or HostSetting.default(setting.device), tell)
+    return report
+
+
+def _measure_steps(report: Report, device: torch.device, tell: Callable[[str], object]) -> None:
+    setting = report.setting
+    tell("floors: a large product and a copy")
+    product, report.copy_gbs = floors(device)
+    report.product_tflops = product
 
     tell("training step, hyper steps")
     forward = _forward_flops(setting, device)
@@ -156,6 +177,10 @@ def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) ->
         )
     if whole_gib is not None and plain_gib is not None:
         report.memory_over_plain = whole_gib / plain_gib
+
+
+def _measure_rows(report: Report, tell: Callable[[str], object]) -> None:
+    setting = report.setting
     for size in setting.sizes:
         tell(f"tables of {size:,} rows")
         bench = Bench(setting, size)
@@ -163,7 +188,6 @@ def measure(setting: Setting, tell: Callable[[str], object] = lambda _: None) ->
             bench.milliseconds(bench.theta), bench.milliseconds(bench.hyper)
         )  # fmt: skip
         del bench
-    return report
 
 
 class Bench:
@@ -267,21 +291,6 @@ class Bench:
         return (time.perf_counter() - start) * 1e3 / (step * self.trainer.steps)
 
 
-def milliseconds(step: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """Median over a few runs of ``repeats`` steps, after what has to be done once."""
-    for _ in range(6):
-        step()
-    times = []
-    for _ in range(RUNS):
-        _wait(device)
-        start = time.perf_counter()
-        for _ in range(repeats):
-            step()
-        _wait(device)
-        times.append((time.perf_counter() - start) / repeats * 1e3)
-    return statistics.median(times)
-
-
 def floors(device: torch.device) -> tuple[float, float]:
     """TFLOP/s of a large product (bfloat16 on CUDA, else float32) and GB/s of a copy."""
     cuda = device.type == "cuda"
@@ -323,8 +332,3 @@ def _published(setting: Setting, device: torch.device) -> tuple[float, float]:
         milliseconds(lambda: steps.theta(images, index), device, repeats),
         milliseconds(lambda: steps.hyper(images, index, images, trusted), device, repeats),
     )
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
