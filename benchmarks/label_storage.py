@@ -215,7 +215,7 @@ def measure_accuracy(args: argparse.Namespace, record: Record, until: float) -> 
         record.add("accuracy", f"{dataset} {way} {seed}", values)
         print(
             f"{dataset} {way} seed {seed}: error {100 * score.test_error:.2f}%, "
-            f"AUC {score.auc:.4f}, {score.seconds:.0f} s",
+            f"AUC {spread([score.auc], 4)}, {score.seconds:.0f} s",
             flush=True,
         )
     return 0
@@ -242,15 +242,19 @@ def accuracy_table(record: Record) -> Printed:
             str(len(rows)),
             spread([100 * row["test_error"] for row in rows], 2),
             spread([row["auc"] for row in rows], 4),
-            spread([100 * row["corrected"] for row in rows], 2),
+            spread([row["corrected"] and 100 * row["corrected"] for row in rows], 2),
             f"{mean(row['seconds'] for row in rows):.0f}",
         )
     return printed
 
 
-def spread(values: list[float], digits: int) -> str:
-    text = f"{mean(values):.{digits}f}"
-    return text + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
+def spread(values: list[float | None], digits: int) -> str:
+    """Mean and deviation of what is known."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    text = f"{mean(known):.{digits}f}"
+    return text + (f" ± {stdev(known):.{digits}f}" if len(known) > 1 else "")
 
 
 def main() -> None:

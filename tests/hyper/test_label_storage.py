@@ -166,6 +166,31 @@ def test_it_learns_reports_and_exports_as_the_plain_table_does(
         assert np.allclose(np.asarray(again.points[column]), np.asarray(points[column]), atol=1e-6)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("storage", STORAGES)
+def test_gpu_runs_with_tables_on_the_host_end_as_with_them_on_the_device(
+    storage: str, tmp_path: Path
+) -> None:
+    """From fit to the report's pictures, in float32; sums of the network may differ in order."""
+    ends = []
+    for place in ("host", "device"):
+        run = make_run(
+            tmp_path / place, device="cuda", precision="float32",
+            label_storage=storage, label_top=3, tables_on=place,
+        )  # fmt: skip
+        points = pq.read_table(run / "points.parquet")
+        ends.append([np.asarray(points[name]) for name in ("label_score", "weight")])
+        state = RunFolder(run).load_checkpoint()
+        assert state is not None
+        logits = Learned.load(run).label_logits
+        assert logits is not None
+        if storage != "top-k":
+            stored = state["data"]["tables.label.rows"][: len(logits)].float()
+            assert torch.equal(stored, logits)
+    for on_host, on_device in zip(*ends, strict=True):
+        assert np.abs(on_host - on_device).mean() < 0.01
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
