@@ -36,9 +36,11 @@ def initial_label_logits(
     """
     high = initial_logit(num_classes, smoothing)
     shape = len(labels), num_classes
-    # In place: one-hot labels of a million points and a thousand classes are 10 GB of integers.
+    # In place: one-hot labels of a million points and a thousand classes are 10 GB of integers,
+    # and scatter_ makes copies of a table in bfloat16.
     logits = torch.full(shape, -high, dtype=dtype, device=labels.device)
-    return logits.scatter_(1, labels[:, None], high)
+    logits[torch.arange(len(labels), device=labels.device), labels] = high
+    return logits
 
 
 def initial_logit(num_classes: int, smoothing: float) -> float:
@@ -77,10 +79,10 @@ def label_table(
         )  # fmt: skip
     if storage == "bfloat16":
         rows = initial_label_logits(labels, num_classes, smoothing, torch.bfloat16)
-        return RoundedTable(rows, optimizer, host=host)
+        return RoundedTable(rows, optimizer, host=host, copy=False)
     if storage == "float32":
         rows = initial_label_logits(labels, num_classes, smoothing, dtype)
-        return Table(rows, optimizer, host=host)
+        return Table(rows, optimizer, host=host, copy=False)
     raise InputError(
         f"labels cannot be stored as {storage!r}",
         f"the storages are {', '.join(STORAGES)}",

@@ -36,8 +36,10 @@ class RoundedTable(Table):
     True
     """
 
-    def __init__(self, rows: Tensor, optimizer: str = "table", *, host: bool = False) -> None:
-        super().__init__(rows.to(torch.bfloat16), optimizer, host=host)
+    def __init__(
+        self, rows: Tensor, optimizer: str = "table", *, host: bool = False, copy: bool = True
+    ) -> None:
+        super().__init__(rows.to(torch.bfloat16), optimizer, host=host, copy=copy)
 
     def use(self, optimizer: str) -> None:
         check_saves_memory(optimizer, "labels stored as bfloat16")

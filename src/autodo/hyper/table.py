@@ -54,6 +54,7 @@ class Table(nn.Module):
         host: the rows stay in host memory, pinned once the table is moved to a CUDA device, which
             then reads and writes them there. On a CPU this changes nothing. One row that all
             points share goes to the device all the same.
+        copy: False takes ``rows`` itself, which nobody else may then use.
 
     >>> table = Table(torch.zeros(3, 2))
     >>> table.step(torch.tensor([1]), torch.tensor([[1.0, 1.0]]), lr=0.1)
@@ -72,11 +73,12 @@ class Table(nn.Module):
         *,
         shared: bool = False,
         host: bool = False,
+        copy: bool = True,
     ) -> None:
         super().__init__()
         if host:
             check_saves_memory(optimizer, "tables on the host")
-        self.register_buffer("rows", rows.clone())
+        self.register_buffer("rows", rows.clone() if copy else rows)
         self.shared, self.host = shared, host and not shared
         self._device = rows.device
         self.use(optimizer)

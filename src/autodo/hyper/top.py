@@ -59,7 +59,7 @@ class TopTable(Table):
         self.num_classes, self.top = num_classes, min(top, num_classes)
         rows = torch.full((len(labels), self.top + 1), low, dtype=dtype, device=labels.device)
         rows[:, 0] = high
-        super().__init__(rows, optimizer, host=host)
+        super().__init__(rows, optimizer, host=host, copy=False)
         kind = torch.int16 if num_classes <= torch.iinfo(torch.int16).max else torch.int32
         # All others are alike: those after the given label are kept until a step tells.
         steps = torch.arange(self.top, device=labels.device)
