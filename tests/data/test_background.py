@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, islice
 
 import pytest
@@ -14,14 +14,25 @@ WAIT = 30
 """Seconds after which a thread that should have answered never will."""
 
 
+def ones(items: Iterable[int]) -> Iterator[tuple[int]]:
+    return ((item,) for item in items)
+
+
 def ours() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("autodo")]
 
 
 def test_order_is_kept_for_any_depth() -> None:
     for depth in range(4):
-        assert list(in_background(lambda x: x * x, range(6), depth=depth)) == [0, 1, 4, 9, 16, 25]
-    assert list(in_background(abs, [])) == []
+        assert list(in_background(lambda x: x * x, ones(range(6)), depth=depth)) == [
+            0,
+            1,
+            4,
+            9,
+            16,
+            25,
+        ]
+    assert list(in_background(abs, ones([]))) == []
 
 
 def test_the_next_item_is_worked_on_while_the_caller_has_the_last() -> None:
@@ -34,7 +45,7 @@ def test_the_next_item_is_worked_on_while_the_caller_has_the_last() -> None:
         return k
 
     allowed[0].set()
-    for k in in_background(work, range(8)):
+    for k in in_background(work, ones(range(8))):
         if k < 7:
             assert begun[k + 1].wait(WAIT)  # it has not been asked for yet
             allowed[k + 1].set()
@@ -54,7 +65,7 @@ def test_items_are_drawn_on_the_callers_thread_and_no_more_than_needed() -> None
         workers.add(threading.current_thread())
         return k
 
-    assert list(islice(in_background(work, items(), depth=2), 5)) == list(range(5))
+    assert list(islice(in_background(work, ones(items()), depth=2), 5)) == list(range(5))
     assert set(drawn) == {threading.current_thread()}
     assert len(drawn) == 7
     assert len(workers) == 1
@@ -67,7 +78,7 @@ def test_an_error_comes_in_its_turn() -> None:
             raise OSError("disk gone")
         return k
 
-    results = in_background(work, range(9))
+    results = in_background(work, ones(range(9)))
     assert [next(results), next(results)] == [0, 1]
     with pytest.raises(OSError, match="disk gone"):
         next(results)
@@ -75,16 +86,16 @@ def test_an_error_comes_in_its_turn() -> None:
 
 
 def test_nothing_is_left_running() -> None:
-    list(in_background(abs, range(3)))
+    list(in_background(abs, ones(range(3))))
     assert ours() == []
-    left = in_background(abs, count())
+    left = in_background(abs, ones(count()))
     next(left)
     assert len(ours()) == 1
     left.close()  # type: ignore[attr-defined]
     assert ours() == []
 
     def interrupted() -> None:
-        for k in in_background(abs, count()):
+        for k in in_background(abs, ones(count())):
             if k == 3:
                 raise KeyboardInterrupt
 
@@ -106,7 +117,7 @@ def test_what_waits_is_not_begun_after_the_end() -> None:
             assert go.wait(WAIT)
         return k
 
-    batches = in_background(work, range(9), depth=3)
+    batches = in_background(work, ones(range(9)), depth=3)
     next(batches)
     assert first.wait(WAIT)
     threading.Timer(0.05, go.set).start()

@@ -33,7 +33,7 @@ def test_images_of_several_sets_by_one_index(second: torch.dtype) -> None:
     assert len(parts) == 12
     assert torch.equal(parts.labels, torch.cat([one.labels, two.labels]))
     whole = parts.whole(torch.device("cpu"))
-    assert whole.dtype == parts.dtype == second
+    assert whole.dtype == parts.image_dtype == second
     for index in ([11, 0, 7, 6, 6], [3, 1], [8, 11], []):
         at = torch.tensor(index, dtype=torch.int64)
         assert torch.equal(parts.images_at(at), whole[at])
@@ -57,8 +57,7 @@ def test_images_whose_bytes_fill_words_or_do_not(side: int, dtype: torch.dtype) 
 def test_images_are_written_where_they_are_wanted() -> None:
     parts = join(make(7, torch.uint8), make(5, torch.uint8, 1))
     assert isinstance(parts, Parts)
-    room = parts.room(3)
-    assert room.shape == (3, 2, 4, 5)
+    room = torch.zeros(3, 2, 4, 5, dtype=torch.uint8)
     index = torch.tensor([11, 2, 8])
     assert parts.images_at(index, room).data_ptr() == room.data_ptr()
     assert torch.equal(room, parts.whole(torch.device("cpu"))[index])
@@ -73,7 +72,7 @@ def test_a_joined_set_keeps_bytes_where_both_have_them() -> None:
         two = make(6, second, 1)
         for joined in (join(read, two), join(two, read)):
             assert isinstance(joined, Joined)
-            assert {joined[i][0].dtype for i in (0, 11)} == {dtype} == {joined.dtype}
+            assert {joined[i][0].dtype for i in (0, 11)} == {dtype} == {joined.image_dtype}
         images = Loader(join(read, two), "cpu").fetch(torch.tensor([1, 7]))
         unit = two.images[1] / 255 if second == torch.uint8 else two.images[1]
         torch.testing.assert_close(images, torch.stack([one.images[1] / 255, unit]))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
-Item = TypeVar("Item")
+Parts = TypeVarTuple("Parts")
 Done = TypeVar("Done")
 
 DEPTH = 2
@@ -19,21 +19,21 @@ DEPTH = 2
 
 
 def in_background(
-    work: Callable[[Item], Done], items: Iterable[Item], *, depth: int = DEPTH
+    work: Callable[[*Parts], Done], items: Iterable[tuple[*Parts]], *, depth: int = DEPTH
 ) -> Iterator[Done]:
-    """``work`` of each item, in order; an error of it is raised in its turn.
+    """``work(*item)`` of each item, in order; an error of it is raised in its turn.
 
     The thread ends with the iterator, whether that is exhausted, closed or forgotten; what it is
     doing at that moment is finished, what waits is not begun.
 
-    >>> list(in_background(abs, [-3, 2, -1]))
-    [3, 2, 1]
+    >>> list(in_background(pow, [(3, 2), (2, 5)]))
+    [9, 32]
     """
     waiting: deque[Future[Done]] = deque()
     thread = ThreadPoolExecutor(1, thread_name_prefix="autodo")
     try:
         for item in items:
-            waiting.append(thread.submit(work, item))
+            waiting.append(thread.submit(work, *item))
             if len(waiting) > depth:
                 yield waiting.popleft().result()
         while waiting:

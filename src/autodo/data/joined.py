@@ -36,11 +36,16 @@ class Joined:
     def __getitem__(self, i: int) -> tuple[Tensor, int]:
         split = len(self.first)
         image, label = self.first[i] if i < split else self.second[i - split]
-        return image if self.dtype == torch.uint8 else to_unit(image), label
+        return image if self.image_dtype == torch.uint8 else to_unit(image), label
 
     @property
-    def dtype(self) -> torch.dtype:
-        """That of the images."""
+    def image_shape(self) -> tuple[int, ...]:
+        """(C, H, W) of every image."""
+        return self.first.image_shape
+
+    @property
+    def image_dtype(self) -> torch.dtype:
+        """uint8 or float32."""
         return _common(_dtype(data) for data in (self.first, self.second))
 
 
@@ -65,28 +70,28 @@ class Parts:
         return sum(len(data) for data in self.sets)
 
     @property
-    def dtype(self) -> torch.dtype:
-        """That of the images; float32 where the sets differ."""
+    def image_shape(self) -> tuple[int, ...]:
+        """(C, H, W) of every image."""
+        return self.sets[0].image_shape
+
+    @property
+    def image_dtype(self) -> torch.dtype:
+        """uint8 or float32; float32 where the sets differ."""
         return _common(data.images.dtype for data in self.sets)
 
     @property
     def nbytes(self) -> int:
         """Of all images."""
-        shape = self.sets[0].image_shape
-        return len(self) * torch.Size(shape).numel() * self.dtype.itemsize
+        return len(self) * torch.Size(self.image_shape).numel() * self.image_dtype.itemsize
 
     def whole(self, device: torch.device) -> Tensor:
         """All images (N, C, H, W) on a device."""
         return torch.cat([self._typed(data.images).to(device) for data in self.sets])
 
-    def room(self, count: int, *, pinned: bool = False) -> Tensor:
-        """Memory for so many images, in which there is nothing yet."""
-        shape = (count, *self.sets[0].image_shape)
-        return torch.empty(shape, dtype=self.dtype, pin_memory=pinned)
-
     def images_at(self, index: Tensor, out: Tensor | None = None) -> Tensor:
         """Images (B, C, H, W) of ``index`` (B,), which is on the host, written to ``out``."""
-        out = self.room(len(index)) if out is None else out
+        if out is None:
+            out = torch.empty((len(index), *self.image_shape), dtype=self.image_dtype)
         if not len(index):
             return out
         sizes = torch.tensor([len(data) for data in self.sets])
@@ -96,7 +101,7 @@ class Parts:
         # All at once from the set that most are of, though some be wrong; then those one by one.
         most = int(owner.bincount().argmax())
         rest = owner != most
-        if self.sets[most].images.dtype == self.dtype:
+        if self.sets[most].images.dtype == self.image_dtype:
             _take(self.sets[most].images, local.masked_fill(rest, 0), out)
         else:
             rest = torch.ones_like(rest)
@@ -105,7 +110,7 @@ class Parts:
         return out
 
     def _typed(self, images: Tensor) -> Tensor:
-        return images if images.dtype == self.dtype else to_unit(images)
+        return images if images.dtype == self.image_dtype else to_unit(images)
 
 
 def _take(images: Tensor, index: Tensor, out: Tensor) -> None:

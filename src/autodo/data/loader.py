@@ -14,7 +14,6 @@ from itertools import count
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, default_collate
 
 from autodo.data.background import in_background
 from autodo.data.examples import Examples
@@ -22,17 +21,10 @@ from autodo.data.joined import Joined, Parts
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
 from autodo.data.randomness import borrowed, derive
-from autodo.data.workers import Workers
-from autodo.errors import InputError
+from autodo.data.workers import Request, Workers
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """images (B, C, H, W) float32, labels (B,) int64, index (B,) int64, all on the device."""
-
-_Request = tuple[int, Tensor]
-"""The seed under which the items of a batch are read, and its index (B,) on the CPU."""
-
-_Failure = tuple[str, str, str]
-"""fact, cause and cure of an error met in a worker."""
 
 
 HOST_BYTES = 2 << 30
@@ -58,11 +50,10 @@ class Loader:
         self.device = torch.device(device)
         self._workers: Workers | None = None
         if num_workers > 0 and not isinstance(self.dataset, Parts):
-            pinned = self.device.type == "cuda"
-            self._workers = Workers(_Batches(self.dataset), num_workers, pinned=pinned)
+            self._workers = Workers(self.dataset, num_workers)
         self.labels = dataset.labels.to(self.device)
         self._resident = None
-        limit = _room(self.device) if limit is None else limit
+        limit = _limit(self.device) if limit is None else limit
         if isinstance(self.dataset, Parts) and self.dataset.nbytes <= limit:
             self._resident = self.dataset.whole(self.device)
 
@@ -77,8 +68,8 @@ class Loader:
         if self._resident is not None:
             return to_unit(self._resident[self.send(index)])
         if isinstance(self.dataset, Parts):
-            index = index.cpu()
-            return to_unit(self.send(self.dataset.images_at(index, self._room_for(index))))
+            parts, index = self.dataset, index.cpu()
+            return to_unit(self.send(parts.images_at(index, self._room(parts, index))))
         return to_unit(self.send(_stack(self.dataset, index)))
 
     def batches(
@@ -104,7 +95,8 @@ class Loader:
             order = _shuffled(size, seed)
         full = size // batch_size * batch_size if drop_last else size
         parts = order[:full].split(batch_size) if full else ()
-        return self._read((derive(seed or 0, k), part) for k, part in enumerate(parts))
+        requests = ((derive(seed or 0, k), part) for k, part in enumerate(parts))
+        return self._read(requests, min(batch_size, size))
 
     def sampler(self, batch_size: int, seed: int) -> Iterator[Batch]:
         """Batches without end, each full (at most the whole set), reshuffled at every pass.
@@ -114,47 +106,52 @@ class Loader:
         size = min(batch_size, len(self))
         per_pass = len(self) // size
 
-        def requests() -> Iterator[_Request]:
+        def requests() -> Iterator[Request]:
             for pass_number in count():
                 order = _shuffled(len(self), derive(seed, pass_number))
                 for k, part in enumerate(order[: size * per_pass].split(size)):
                     yield derive(seed, pass_number, k), part
 
-        return self._read(requests())
+        return self._read(requests(), size)
 
-    def _read(self, requests: Iterator[_Request]) -> Iterator[Batch]:
+    def _read(self, requests: Iterator[Request], batch_size: int) -> Iterator[Batch]:
         if self._resident is not None:
             for _, index in requests:
                 index = self.send(index)
                 yield self.fetch(index), self.labels[index], index
             return
-        for images, index in self._on_host(requests):
+        for images, index in self._on_host(requests, batch_size):
             index = self.send(index)
             yield to_unit(self.send(images)), self.labels[index], index
 
-    def _on_host(self, requests: Iterator[_Request]) -> Iterator[tuple[Tensor, Tensor]]:
-        """(images, index) of each request on the CPU, images as the dataset gives them."""
-        if isinstance(self.dataset, Parts):
-            return self._gathered(self.dataset, requests)
-        if self._workers is None:
-            return map(_Batches(self.dataset).read, requests)
-        asked = ((seed, index.tolist()) for seed, index in requests)
-        return map(_raise_failure, self._workers.read(asked))
-
-    def _gathered(
-        self, parts: Parts, requests: Iterator[_Request]
+    def _on_host(
+        self, requests: Iterator[Request], batch_size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Copied by a thread, into room made here: the thread asks nothing of the device."""
+        """(images, index) of each request on the CPU, images as the dataset gives them.
 
-        def gather(room: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-            index, images = room
-            return parts.images_at(index, images), index
+        A thread copies them into room that is made, and pinned, here; it makes no device calls.
+        """
+        data = self.dataset
+        if isinstance(data, Parts):
+            parts = data
 
-        return in_background(gather, ((index, self._room_for(index)) for _, index in requests))
+            def gather(index: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+                return parts.images_at(index, room), index
 
-    def _room_for(self, index: Tensor) -> Tensor:
-        assert isinstance(self.dataset, Parts)
-        return self.dataset.room(len(index), pinned=self.device.type == "cuda")
+            wanted = ((index, self._room(parts, index)) for _, index in requests)
+            return in_background(gather, wanted)
+        if self._workers is None:
+            return (_read_items(data, *request) for request in requests)
+
+        def copy(shared: Tensor, index: Tensor, room: Tensor) -> tuple[Tensor, Tensor]:
+            return room.copy_(shared), index
+
+        read = self._workers.read(requests, batch_size)
+        return in_background(copy, ((*batch, self._room(data, batch[1])) for batch in read))
+
+    def _room(self, data: MapImages | Joined | Parts, index: Tensor) -> Tensor:
+        shape = (len(index), *data.image_shape)
+        return torch.empty(shape, dtype=data.image_dtype, pin_memory=self.device.type == "cuda")
 
     def send(self, tensor: Tensor) -> Tensor:
         """To the device; pinned first where that spares waiting for all queued work."""
@@ -163,32 +160,12 @@ class Loader:
         return tensor.to(self.device)
 
 
-class _Batches(Dataset):
-    """A dataset whose items are batches: the index of an item is the request itself."""
-
-    def __init__(self, dataset: MapImages | Joined) -> None:
-        self.dataset = dataset
-
-    def read(self, request: _Request) -> tuple[Tensor, Tensor]:
-        seed, index = request
-        with borrowed(seed):
-            return _stack(self.dataset, index), index
-
-    def __getitem__(self, request: tuple[int, list[int]]) -> tuple[Tensor, Tensor] | _Failure:
-        try:
-            return self.read((request[0], torch.tensor(request[1])))
-        except InputError as error:
-            # Handed over, not raised: PyTorch re-raises workers' errors as a RuntimeError.
-            return error.fact, error.cause, error.cure
+def _read_items(dataset: MapImages | Joined, seed: int, index: Tensor) -> tuple[Tensor, Tensor]:
+    with borrowed(seed):
+        return _stack(dataset, index), index
 
 
-def _raise_failure(item: tuple[Tensor, Tensor] | _Failure) -> tuple[Tensor, Tensor]:
-    if len(item) == 3:
-        raise InputError(*item)
-    return item
-
-
-def _room(device: torch.device) -> int:
+def _limit(device: torch.device) -> int:
     """Bytes of images that a device takes."""
     if device.type != "cuda":
         return HOST_BYTES
@@ -197,9 +174,7 @@ def _room(device: torch.device) -> int:
 
 
 def _stack(dataset: MapImages | Joined, index: Tensor) -> Tensor:
-    # In a worker process this stacks into memory that the main process shares: one copy less.
-    images: Tensor = default_collate([dataset[i][0] for i in index.tolist()])
-    return images
+    return torch.stack([dataset[i][0] for i in index.tolist()])
 
 
 def _shuffled(size: int, seed: int) -> Tensor:

@@ -124,7 +124,7 @@ def _host(report: HostReport) -> Table:
         table.add_column(name, justify="left" if name == "images" else "right")
     for way, words in WAYS.items():
         table.add_row(
-            words + (f" ({report.workers})" if way == WORKERS else ""),
+            words + (f" ({report.setting.workers})" if way == WORKERS else ""),
             _optional(report.images_per_s.get(way), ",.0f"),
             _optional(report.over_device.get(way), ".1%"),
             _optional(report.first_step_s.get(way), ".1f", " s"),

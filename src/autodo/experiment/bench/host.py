@@ -10,7 +10,6 @@ and steps, over more of them than the ways prepare ahead.
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import tempfile
 import time
@@ -40,9 +39,6 @@ WAYS = {
     HOST: "on the host, gathered by a thread",
     WORKERS: "read item by item in processes",
 }
-SHARED_MEMORY = Path("/dev/shm")
-PREFETCHED = 3
-"""Batches in shared memory per worker: two that wait, one that is being handed over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,15 +93,13 @@ class HostReport:
     """A batch from pinned memory to the device, by itself; None off CUDA."""
     threads: int = 0
     """That gather a batch."""
-    workers: int = 0
-    """Processes that were used."""
 
 
 def measure_host(
     setting: HostSetting, tell: Callable[[str], object] = lambda _: None
 ) -> HostReport:
     """Each way after the other, in one process; ``tell`` hears what comes next."""
-    report = HostReport(setting=setting, workers=_workers(setting), threads=torch.get_num_threads())
+    report = HostReport(setting=setting, threads=torch.get_num_threads())
     device = choose_device(setting.device)
     with tempfile.TemporaryDirectory(prefix="autodo-bench-") as folder:
         tell("how a batch is gathered on the host")
@@ -114,12 +108,10 @@ def measure_host(
         in_file = examples(images, setting)
         report.gather_ms, report.send_ms = _alone(Parts((in_file, trusted)), setting, device)
         for way, words in WAYS.items():
-            if way == WORKERS and report.workers == 0:
-                continue
             done = "".join(f"; {k}: {v:,.0f}/s" for k, v in report.images_per_s.items())
             tell(f"images {words}{done}")
             train = as_items(images, setting) if way == WORKERS else in_file
-            fed = Fed(setting, train, trusted, way, workers=report.workers)
+            fed = Fed(setting, train, trusted, way, workers=setting.workers)
             report.first_step_s[way], report.images_per_s[way] = fed.measure()
             del fed
     base = report.images_per_s[DEVICE]
@@ -231,7 +223,8 @@ def as_items(images: Tensor, setting: HostSetting) -> MapImages:
 def _alone(parts: Parts, setting: HostSetting, device: torch.device) -> tuple[float, float | None]:
     """Milliseconds of gathering a batch and of sending it, with nothing else to do."""
     cuda = device.type == "cuda"
-    room = parts.room(setting.batch, pinned=cuda)
+    shape = (setting.batch, *parts.image_shape)
+    room = torch.empty(shape, dtype=parts.image_dtype, pin_memory=cuda)
     generator = torch.Generator().manual_seed(0)
 
     def gather() -> None:
@@ -243,11 +236,3 @@ def _alone(parts: Parts, setting: HostSetting, device: torch.device) -> tuple[fl
         return gathering, None
     target: Any = torch.empty_like(room, device=device)
     return gathering, milliseconds(lambda: target.copy_(room, non_blocking=True), device, 10)
-
-
-def _workers(setting: HostSetting) -> int:
-    """As many as asked for, but no more than shared memory has room for their batches."""
-    if not SHARED_MEMORY.is_dir():
-        return setting.workers
-    room = shutil.disk_usage(SHARED_MEMORY).free // (PREFETCHED * setting.batch_bytes)
-    return min(setting.workers, room)
