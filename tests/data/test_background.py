@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
@@ -123,3 +125,17 @@ def test_what_waits_is_not_begun_after_the_end() -> None:
     threading.Timer(0.05, go.set).start()
     batches.close()  # type: ignore[attr-defined]
     assert begun == [0, 1]
+
+
+def test_an_iterator_that_outlives_the_program_ends_it_without_a_word() -> None:
+    program = (
+        "from itertools import repeat\n"
+        "from autodo.data.background import in_background\n"
+        "results = in_background(abs, repeat((-1,)))\n"
+        "print(next(results))\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=WAIT, check=True
+    )
+    assert ended.stdout == "1\n"
+    assert ended.stderr == ""

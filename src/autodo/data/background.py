@@ -39,4 +39,6 @@ def in_background(
         while waiting:
             yield waiting.popleft().result()
     finally:
-        thread.shutdown(wait=True, cancel_futures=True)
+        for future in waiting:
+            future.cancel()
+        thread.shutdown()
