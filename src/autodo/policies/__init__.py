@@ -11,15 +11,17 @@ published policies.
 from __future__ import annotations
 
 from autodo.policies.files import load
-from autodo.policies.policy import Chain, Policy
+from autodo.policies.policy import Chain, Planned, Policy
 from autodo.policies.randaugment import RandAugment
 from autodo.policies.spec import get
 from autodo.policies.standard import Standard, for_testing
-from autodo.policies.subpolicies import SubPolicies
+from autodo.policies.subpolicies import Entry, SubPolicies
 from autodo.policies.trivialaugment import TrivialAugment
 
 __all__ = [
     "Chain",
+    "Entry",
+    "Planned",
     "Policy",
     "RandAugment",
     "Standard",

@@ -12,38 +12,37 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-OPERATIONS = ("Color", "Contrast", "Sharpness")
+
+def grey(pixels: Tensor) -> Tensor:
+    """The luma of ``pixels`` (B, C, H, W) uint8 as float32 levels (B, 1, H, W)."""
+    return luma(pixels).float()
 
 
-def color(pixels: Tensor, factors: Tensor) -> Tensor:
-    """``pixels`` (B, C, H, W) uint8 with more or less colour; one channel stays as it is."""
-    if pixels.shape[1] == 1:
-        return pixels
-    return _blend(luma(pixels).float(), pixels, factors)
-
-
-def contrast(pixels: Tensor, factors: Tensor) -> Tensor:
-    """``pixels`` (B, C, H, W) uint8 with more or less contrast about their mean luma."""
+def mean_grey(pixels: Tensor) -> Tensor:
+    """The mean luma of each image as a float32 level (B, 1, 1, 1), rounded, halves up."""
     luminance = luma(pixels).flatten(1)
     count = luminance.shape[1]
-    # The mean is rounded to a grey level, halves up.
     mean = torch.div(2 * luminance.sum(1) + count, 2 * count, rounding_mode="floor")
-    return _blend(mean.float().view(-1, 1, 1, 1), pixels, factors)
+    return mean.float().view(-1, 1, 1, 1)
 
 
-def sharpness(pixels: Tensor, factors: Tensor) -> Tensor:
-    """``pixels`` (B, C, H, W) uint8, sharpened or smoothed; the outermost pixels stay."""
+def smooth(pixels: Tensor) -> Tensor:
+    """Float32 levels (B, C, H, W), each the mean of its neighbourhood; the outermost stay."""
+    levels = pixels.float()
     height, width = pixels.shape[-2:]
     if height < 3 or width < 3:
-        return pixels
-    levels = pixels.float()
+        return levels
     rows = levels[:, :, :-2] + levels[:, :, 1:-1] + levels[:, :, 2:]
     sums = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:]
     # Weights 1 around 5, over 13: a sum of integers over 13 is never half-way between two levels,
     # so rounding is safe in float32.
-    smooth = levels.clone()
-    smooth[:, :, 1:-1, 1:-1] = torch.round((sums + 4 * levels[:, :, 1:-1, 1:-1]) / 13)
-    return _blend(smooth, pixels, factors)
+    inner = torch.round((sums + 4 * levels[:, :, 1:-1, 1:-1]) / 13)
+    levels[:, :, 1:-1, 1:-1] = inner
+    return levels
+
+
+POOR = {"Color": grey, "Contrast": mean_grey, "Sharpness": smooth}
+"""The poorer version of an image that each operation blends it with, as float32 levels."""
 
 
 def luma(pixels: Tensor) -> Tensor:
@@ -58,11 +57,11 @@ def luma(pixels: Tensor) -> Tensor:
     return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
 
 
-def _blend(poor: Tensor, pixels: Tensor, factors: Tensor) -> Tensor:
+def blend(poor: Tensor, pixels: Tensor, factors: Tensor) -> Tensor:
     """``poor`` (float32 levels) to ``pixels`` and beyond; cut to whole levels, as Pillow does.
 
-    Product and sum are rounded separately: a fused operation would differ by a level where the
-    result is nearly whole.
+    ``pixels`` are (B, C, H, W) uint8, ``factors`` (B,). Product and sum are rounded separately: a
+    fused operation would differ by a level where the result is nearly whole.
     """
     difference = pixels - poor
     blended = poor + factors.float().view(-1, 1, 1, 1) * difference

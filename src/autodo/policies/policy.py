@@ -2,7 +2,8 @@
 
 All random numbers come from one generator in one call per batch, on the host, and the decisions
 they lead to are made there: a seed gives the same images on every device, and no device is waited
-for.
+for. A policy can be carried out in two ways with one result: by a call, which does the least work,
+or in the two parts of :class:`Planned`, of which the second is the same for every batch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Generator, Tensor
 
+from autodo.policies import whole
 from autodo.policies.operations import Steps, apply
 
 
@@ -26,12 +28,55 @@ class Policy(Protocol):
         ...
 
 
+@runtime_checkable
+class Planned(Protocol):
+    """A policy in two parts: what chance decides, on the host, and what is done to the images.
+
+    The second part makes the same calls with the same shapes for all batches of one shape, on the
+    device alone: it can be recorded.
+    """
+
+    def plan(self, count: int, size: tuple[int, int], generator: Generator) -> Tensor:
+        """What ``count`` images of ``size`` (H, W) go through: (count, K) int64 on the host."""
+        ...
+
+    def carry_out(self, images: Tensor, plan: Tensor) -> Tensor:
+        """``images`` (B, C, H, W) in [0, 1], augmented by their ``plan`` (B, K) on their device."""
+        ...
+
+    def size_after(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(H, W) of augmented images of ``size``."""
+        ...
+
+
 class StepPolicy(ABC):
     """A policy that puts every image through a few operations, one after the other."""
+
+    @property
+    @abstractmethod
+    def operations(self) -> tuple[str, ...]:
+        """Names of the operations that can be drawn."""
+
+    @property
+    @abstractmethod
+    def length(self) -> int:
+        """How many steps an image goes through."""
 
     @abstractmethod
     def draw(self, count: int, size: tuple[int, int], generator: Generator) -> Steps:
         """What ``count`` images of ``size`` (H, W) go through."""
+
+    def plan(self, count: int, size: tuple[int, int], generator: Generator) -> Tensor:
+        """What ``draw`` gives, as a table (count, K) int64."""
+        return whole.plan(self.draw(count, size, generator), self.operations, size)
+
+    def carry_out(self, images: Tensor, plan: Tensor) -> Tensor:
+        """``images`` after the steps of their ``plan``, every operation on the whole batch."""
+        return whole.carry_out(images, plan, self.operations, self.length)
+
+    def size_after(self, size: tuple[int, int]) -> tuple[int, int]:
+        """The same: no operation changes the size."""
+        return size
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """``images`` (B, C, H, W) in [0, 1] after the drawn operations, as levels k/255."""

@@ -12,9 +12,10 @@ others stay ("colour").
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from autodo.errors import InputError
 from autodo.policies.operations import GEOMETRIC, IDENTITY, NUMBER, SIGNED, Steps
@@ -69,21 +70,30 @@ class RandAugment(StepPolicy):
         """Names of the operations that are drawn, equally often."""
         return tuple(name for name in RANGES if self.geometric or name not in GEOMETRIC)
 
+    @property
+    def length(self) -> int:
+        """n."""
+        return self.n
+
     def draw(self, count: int, size: tuple[int, int], generator: Generator) -> Steps:
         """n operations with their values for ``count`` images."""
-        names = self.operations
-        number = torch.tensor([NUMBER[name] for name in names])
-        low, high = torch.tensor([RANGES[name] for name in names], dtype=torch.float64).T
-        signed = torch.tensor([name in SIGNED for name in names])
-
+        number, low, span, signed = self._columns
         chosen, strength, sign = uniform(generator, count, self.n, 3).unbind(-1)
-        k = choose(chosen, len(names))
-        value = low[k] + strength * (self.m / MAX_MAGNITUDE) * (high - low)[k]
+        k = choose(chosen, len(number))
+        value = low[k] + strength * (self.m / MAX_MAGNITUDE) * span[k]
         value = torch.where(signed[k], signs(sign) * value, value)
         return Steps(number[k], value, torch.zeros(count, self.n, 2, dtype=torch.float64))
 
     def __repr__(self) -> str:
         return f"randaugment:{self.n},{self.m:g}" + ("" if self.geometric else ",colour")
+
+    @cached_property
+    def _columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Number, low, high - low, and whether the sign is drawn, of every operation."""
+        names = self.operations
+        low, high = torch.tensor([RANGES[name] for name in names], dtype=torch.float64).T
+        signed = torch.tensor([name in SIGNED for name in names])
+        return torch.tensor([NUMBER[name] for name in names]), low, high - low, signed
 
 
 PUBLISHED = {

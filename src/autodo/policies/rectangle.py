@@ -29,14 +29,16 @@ def cutout_boxes(sides: Tensor, places: Tensor, size: tuple[int, int]) -> Tensor
     return torch.cat((start, end), dim=1).long()
 
 
-def fill(images: Tensor, boxes: Tensor, colour: Tensor) -> Tensor:
-    """``images`` (B, C, H, W) with ``colour`` (C,) inside their ``boxes`` (B, 4)."""
+def fill(images: Tensor, boxes: Tensor, colour: tuple[float, ...]) -> Tensor:
+    """``images`` (B, C, H, W) with ``colour``, a number for each channel, in ``boxes`` (B, 4)."""
     height, width = images.shape[-2:]
     left, top, right, bottom = boxes[..., None, None, None].unbind(1)  # (B, 1, 1, 1) each
     x = torch.arange(width, device=images.device)
     y = torch.arange(height, device=images.device)[:, None]
     inside = ((x >= left) & (x < right)) & ((y >= top) & (y < bottom))
-    return torch.where(inside, colour.view(-1, 1, 1), images)
+    # Made on the device: what is recorded there cannot read a tensor of the host.
+    painted = torch.stack([images.new_full((1, 1), number) for number in colour])
+    return torch.where(inside, painted, images)
 
 
 def colour_of(rgb: tuple[float, float, float], channels: int) -> tuple[float, ...]:

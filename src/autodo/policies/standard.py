@@ -80,27 +80,48 @@ class Standard:
         """Uniform numbers (count, K): all that chance decides about each image."""
         return uniform(generator, count, 3 + (3 + 2 * ATTEMPTS))
 
+    def plan(self, count: int, size: tuple[int, int], generator: Generator) -> Tensor:
+        """What becomes of ``count`` images of ``size`` (H, W): (count, K) int64 on the host."""
+        return self._decide(self.draw(count, generator), size)
+
+    def carry_out(self, images: Tensor, plan: Tensor) -> Tensor:
+        """``images`` (B, C, H, W) augmented by their ``plan`` (B, K) on the same device."""
+        check_images(images)
+        recipe = self.recipe
+        maps, boxes = plan.tensor_split((6,), dim=1)
+        if recipe.resized:
+            images = resize(images, boxes, (TRAIN_SIZE, TRAIN_SIZE))
+        if max(images.shape[-2:]) + PADDING < 2**15:
+            maps = maps.int()  # no coordinate leaves 32 bits, which take half the time
+        images = warp_nearest(images, maps)
+        if recipe.erased_colour is None:
+            return images
+        return fill(images, boxes, colour_of(recipe.erased_colour, images.shape[1]))
+
+    def size_after(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(H, W) of augmented images of ``size``."""
+        return (TRAIN_SIZE, TRAIN_SIZE) if self.recipe.resized else size
+
     def apply(self, images: Tensor, draws: Tensor) -> Tensor:
         """``images`` (B, C, H, W) augmented by their ``draws`` (B, K) alone."""
         check_images(images)
+        height, width = images.shape[-2:]
+        return self.carry_out(images, send(self._decide(draws, (height, width)), images))
+
+    def _decide(self, draws: Tensor, size: tuple[int, int]) -> Tensor:
+        """Maps (B, 6) and, where there are any, boxes (B, 4) that follow from ``draws``."""
         recipe = self.recipe
         moved, boxed = draws[:, :3], draws[:, 3:]
-        height, width = images.shape[-2:]
         flip = (moved[:, 2] < 0.5) & recipe.flip
         if recipe.resized:
-            boxes = resized_boxes(boxed[:, 1:], (height, width))
-            images = resize(images, send(boxes, images), (TRAIN_SIZE, TRAIN_SIZE))
             still = torch.zeros_like(flip, dtype=torch.long)
             maps = crop_and_flip(still, still, flip, (TRAIN_SIZE, TRAIN_SIZE))
-            return warp_nearest(images, send(maps, images))
+            return torch.cat((maps, resized_boxes(boxed[:, 1:], size)), dim=1)
         shift_x, shift_y = (choose(moved[:, :2], 2 * PADDING + 1) - PADDING).unbind(1)
-        maps = crop_and_flip(shift_x, shift_y, flip, (height, width))
-        images = warp_nearest(images, send(maps, images))
+        maps = crop_and_flip(shift_x, shift_y, flip, size)
         if recipe.erased_colour is None:
-            return images
-        boxes = erased_boxes(boxed, (height, width))
-        colour = torch.tensor(colour_of(recipe.erased_colour, images.shape[1]), dtype=images.dtype)
-        return fill(images, send(boxes, images), send(colour, images))
+            return maps
+        return torch.cat((maps, erased_boxes(boxed, size)), dim=1)
 
     def __call__(self, images: Tensor, generator: Generator) -> Tensor:
         """``images`` (B, C, H, W) in [0, 1], augmented."""

@@ -39,6 +39,17 @@ class SubPolicies(StepPolicy):
     spec: str
     subpolicies: tuple[tuple[Entry, ...], ...]
 
+    @cached_property
+    def operations(self) -> tuple[str, ...]:
+        """Names of all operations in the list; every one can be left out."""
+        entries = (entry for row in self.subpolicies for entry in row)
+        return tuple({IDENTITY: None} | {entry.operation: None for entry in entries})
+
+    @cached_property
+    def length(self) -> int:
+        """That of the longest sub-policy."""
+        return max(map(len, self.subpolicies))
+
     def draw(self, count: int, size: tuple[int, int], generator: Generator) -> Steps:
         """A sub-policy for each of ``count`` images: which of its operations, with which sign."""
         number, probability, value, other_side = self._columns
@@ -59,9 +70,8 @@ class SubPolicies(StepPolicy):
 
         A sub-policy that is shorter than the longest ends in operations that never happen.
         """
-        length = max(map(len, self.subpolicies))
         never = Entry(IDENTITY, 0.0, 0.0, False)
-        rows = [(*entries, *[never] * (length - len(entries))) for entries in self.subpolicies]
+        rows = [(*row, *[never] * (self.length - len(row))) for row in self.subpolicies]
         number = torch.tensor([[NUMBER[entry.operation] for entry in row] for row in rows])
         columns = [
             [(entry.probability, entry.value, _other_side(entry)) for entry in row] for row in rows

@@ -1,8 +1,8 @@
 """Operations on single grey levels: a table of 256 entries per image, or per channel of it.
 
 All of Pillow's ``ImageOps`` here are such tables, and so is its brightness. Invert, Posterize,
-Solarize, SolarizeAdd and Brightness depend on the drawn value alone: their tables are made on the
-host. AutoContrast and Equalize depend on the image: theirs are made on the device.
+Solarize, SolarizeAdd and Brightness depend on the drawn value alone: their tables are made where
+the values are. AutoContrast and Equalize depend on the image: theirs are made on its device.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ def fixed_table(name: str, values: Tensor) -> Tensor:
     >>> fixed_table("Posterize", torch.tensor([2.0]))[0, [63, 64, 255]].tolist()
     [0, 64, 192]
     """
-    levels = torch.arange(256)
+    levels = torch.arange(256, device=values.device)
     values = values[:, None].double()
     if name == "Invert":
         table = (255 - levels).expand(len(values), -1)
     elif name == "Posterize":
-        dropped = torch.bitwise_left_shift(1, 8 - values.long().clamp(0, 8))
+        kept = values.long().clamp(0, 8)
+        dropped = torch.ones_like(kept) << (8 - kept)
         table = torch.div(levels, dropped, rounding_mode="floor") * dropped
     elif name == "Solarize":
         table = torch.where(levels < values, levels, 255 - levels)
@@ -71,7 +72,8 @@ def equalize_table(pixels: Tensor) -> Tensor:
     and a channel with step 0 (small images, few levels) stays as it is.
     """
     flat = pixels.flatten(2).long()
-    counts = flat.new_zeros(*flat.shape[:2], 256).scatter_add_(2, flat, torch.ones_like(flat))
+    one = flat.new_ones(()).expand_as(flat)
+    counts = flat.new_zeros(*flat.shape[:2], 256).scatter_add_(2, flat, one)
     highest = counts.gather(2, flat.amax(2, keepdim=True))
     step = torch.div(flat.shape[2] - highest, 255, rounding_mode="floor")
     below = counts.cumsum(2) - counts
@@ -81,11 +83,17 @@ def equalize_table(pixels: Tensor) -> Tensor:
     return torch.where(step > 0, table, levels).to(torch.uint8)
 
 
+OF_IMAGE = {"AutoContrast": auto_contrast_table, "Equalize": equalize_table}
+"""Operations whose table follows from the image."""
+
+
 def look_up(pixels: Tensor, tables: Tensor) -> Tensor:
     """Every level of ``pixels`` (B, C, H, W) uint8 replaced by that of ``tables``.
 
-    Tables are (B, C, 256), or (B, 256) for all channels of an image.
+    Tables are (B, C, 256), or (B, 1, 256) or (B, 256) for all channels of an image.
     """
     if tables.dim() == 2:
-        tables = tables[:, None].expand(-1, pixels.shape[1], -1)
-    return tables.gather(2, pixels.flatten(2).long()).view_as(pixels)
+        tables = tables[:, None]
+    return (
+        tables.expand(-1, pixels.shape[1], -1).gather(2, pixels.flatten(2).long()).view_as(pixels)
+    )

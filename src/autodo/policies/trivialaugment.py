@@ -7,9 +7,10 @@ counted there in whole numbers (degrees, pixels, grey levels, bits) is so here.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import Generator
+from torch import Generator, Tensor
 
 from autodo.policies.operations import IDENTITY, NUMBER, SIGNED, Steps
 from autodo.policies.policy import StepPolicy, choose, signs, uniform
@@ -46,19 +47,26 @@ class TrivialAugment(StepPolicy):
     trivialaugment
     """
 
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """Names of the operations that are drawn, equally often."""
+        return tuple(RANGES)
+
+    @property
+    def length(self) -> int:
+        """One."""
+        return 1
+
     def draw(self, count: int, size: tuple[int, int], generator: Generator) -> Steps:
         """One operation with its value for each of ``count`` images."""
         height, width = size
-        number = torch.tensor([NUMBER[name] for name in RANGES])
-        first, last = torch.tensor(list(RANGES.values()), dtype=torch.float64).T
-        whole = torch.tensor([name in WHOLE for name in RANGES])
-        signed = torch.tensor([name in SIGNED for name in RANGES])
+        number, first, span, whole, signed = self._columns
         extents = {"TranslateX": width, "TranslateY": height}
         extent = torch.tensor([extents.get(name, 1) for name in RANGES], dtype=torch.float64)
 
         chosen, strength, sign = uniform(generator, count, 1, 3).unbind(-1)
         k = choose(chosen, len(RANGES))
-        distance = (last - first)[k] * choose(strength, STRENGTHS) / (STRENGTHS - 1)
+        distance = span[k] * choose(strength, STRENGTHS) / (STRENGTHS - 1)
         distance = torch.where(whole[k], distance.trunc(), distance)
         value = (first[k] + distance) / extent[k]
         value = torch.where(signed[k], signs(sign) * value, value)
@@ -66,3 +74,12 @@ class TrivialAugment(StepPolicy):
 
     def __repr__(self) -> str:
         return "trivialaugment"
+
+    @cached_property
+    def _columns(self) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Number, first value, last - first, whether whole, and signed, of every operation."""
+        number = torch.tensor([NUMBER[name] for name in RANGES])
+        first, last = torch.tensor(list(RANGES.values()), dtype=torch.float64).T
+        whole = torch.tensor([name in WHOLE for name in RANGES])
+        signed = torch.tensor([name in SIGNED for name in RANGES])
+        return number, first, last - first, whole, signed
