@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from autodo import policies
-from autodo.policies import Entry, Planned, SubPolicies, whole
+from autodo.policies import Chain, Entry, Planned, RandAugment, SubPolicies, whole
 from autodo.policies.operations import NAMES, NUMBER, Steps, apply
 
 SPECS = [
@@ -75,6 +76,43 @@ def test_both_ways_of_a_policy_give_the_same_images(spec, channels):
         images = images[:5] if spec == "standard:imagenet" else images
         for repeat in range(6):
             assert_both_ways_agree(policies.get(spec), images, 100 * seed + repeat)
+
+
+@dataclass(frozen=True)
+class Halved:
+    """A policy of other making, which only knows how to be called."""
+
+    def __call__(self, images: Tensor, generator: Generator) -> Tensor:
+        return images / 2
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "randaugment:3,7,colour+standard:svhn",
+        "standard:cifar+trivialaugment+autoaugment:svhn",
+        "standard:imagenet+randaugment:2,9",
+    ],
+)
+def test_both_ways_of_a_chain_give_the_same_images(spec):
+    chain = policies.get(spec)
+    parts = policies.planned(chain)
+    for seed, count in enumerate((5, 1, 3)):
+        images = images_of_all_kinds(count, 3, (19, 24), seed).float() / 255
+        one, other = seeded(seed), seeded(seed)
+        planned = parts.plan(count, (19, 24), other)
+        assert planned.shape == (count, parts.width)
+        assert torch.equal(parts.carry_out(images, planned), chain(images, one))
+        assert torch.equal(torch.rand(2, generator=one), torch.rand(2, generator=other))
+    nested = Chain((chain, policies.get("none")))
+    assert policies.planned(nested) is None  # "none" has nothing to plan
+    assert policies.planned(Chain((chain, chain))).width == 2 * parts.width
+
+
+def test_a_policy_of_other_making_has_no_parts():
+    assert policies.planned(Halved()) is None
+    assert policies.planned(Chain((RandAugment(3, 7), Halved()))) is None
+    assert policies.planned(Chain()) is None
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -147,6 +185,7 @@ def test_the_second_part_needs_nothing_of_the_host_but_the_plan(spec, monkeypatc
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # "meta" has none
     policy = every_operation() if spec == "every operation" else policies.get(spec)
     planned = policy.plan(6, (32, 32), seeded(0))
+    assert planned.shape == (6, policy.width)
     assert (planned.dtype, planned.device.type) == (torch.int64, "cpu")
     for channels in (1, 3):
         images = torch.empty(6, channels, 32, 32, device="meta")

@@ -11,7 +11,7 @@ published policies.
 from __future__ import annotations
 
 from autodo.policies.files import load
-from autodo.policies.policy import Chain, Planned, Policy
+from autodo.policies.policy import Chain, Planned, Policy, planned
 from autodo.policies.randaugment import RandAugment
 from autodo.policies.spec import get
 from autodo.policies.standard import Standard, for_testing
@@ -30,4 +30,5 @@ __all__ = [
     "for_testing",
     "get",
     "load",
+    "planned",
 ]

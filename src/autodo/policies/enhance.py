@@ -46,14 +46,14 @@ POOR = {"Color": grey, "Contrast": mean_grey, "Sharpness": smooth}
 
 
 def luma(pixels: Tensor) -> Tensor:
-    """The grey (B, 1, H, W) int64 of uint8 pixels, in Pillow's fixed point for RGB to L.
+    """The grey (B, 1, H, W) int32 of uint8 pixels, in Pillow's fixed point for RGB to L.
 
     >>> luma(torch.tensor([255, 0, 0], dtype=torch.uint8).view(1, 3, 1, 1)).item()
     76
     """
     if pixels.shape[1] == 1:
-        return pixels.long()
-    red, green, blue = pixels.long().split(1, dim=1)
+        return pixels.int()
+    red, green, blue = pixels.int().split(1, dim=1)
     return (red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16
 
 

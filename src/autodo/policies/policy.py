@@ -36,6 +36,11 @@ class Planned(Protocol):
     device alone: it can be recorded.
     """
 
+    @property
+    def width(self) -> int:
+        """Columns of a plan, K."""
+        ...
+
     def plan(self, count: int, size: tuple[int, int], generator: Generator) -> Tensor:
         """What ``count`` images of ``size`` (H, W) go through: (count, K) int64 on the host."""
         ...
@@ -65,6 +70,11 @@ class StepPolicy(ABC):
     @abstractmethod
     def draw(self, count: int, size: tuple[int, int], generator: Generator) -> Steps:
         """What ``count`` images of ``size`` (H, W) go through."""
+
+    @property
+    def width(self) -> int:
+        """Columns of a plan."""
+        return whole.width(self.operations, self.length)
 
     def plan(self, count: int, size: tuple[int, int], generator: Generator) -> Tensor:
         """What ``draw`` gives, as a table (count, K) int64."""
@@ -102,6 +112,52 @@ class Chain:
 
     def __repr__(self) -> str:
         return "+".join(map(repr, self.policies)) or "none"
+
+
+@dataclass(frozen=True)
+class PlannedChain:
+    """The two parts of policies that are carried out one after the other, with one plan."""
+
+    policies: tuple[Planned, ...]
+
+    @property
+    def width(self) -> int:
+        """Columns of a plan: those of all policies, side by side."""
+        return sum(policy.width for policy in self.policies)
+
+    def plan(self, count: int, size: tuple[int, int], generator: Generator) -> Tensor:
+        """What ``count`` images go through, in the order in which a chain draws it."""
+        plans = []
+        for policy in self.policies:
+            plans.append(policy.plan(count, size, generator))
+            size = policy.size_after(size)
+        return torch.cat(plans, dim=1)
+
+    def carry_out(self, images: Tensor, plan: Tensor) -> Tensor:
+        """``images`` after every policy in turn."""
+        parts = plan.split([policy.width for policy in self.policies], dim=1)
+        for policy, part in zip(self.policies, parts, strict=True):
+            images = policy.carry_out(images, part)
+        return images
+
+    def size_after(self, size: tuple[int, int]) -> tuple[int, int]:
+        """(H, W) after the last policy."""
+        for policy in self.policies:
+            size = policy.size_after(size)
+        return size
+
+
+def planned(policy: Policy) -> Planned | None:
+    """``policy`` in two parts, or None: for a policy of other making, and where nothing is done.
+
+    >>> planned(Chain()) is None
+    True
+    """
+    if isinstance(policy, Chain):
+        parts = tuple(map(planned, policy.policies))
+        known = tuple(part for part in parts if part is not None)
+        return PlannedChain(known) if known and len(known) == len(parts) else None
+    return policy if isinstance(policy, Planned) else None
 
 
 def uniform(generator: Generator, *shape: int) -> Tensor:

@@ -80,6 +80,11 @@ class Standard:
         """Uniform numbers (count, K): all that chance decides about each image."""
         return uniform(generator, count, 3 + (3 + 2 * ATTEMPTS))
 
+    @property
+    def width(self) -> int:
+        """Columns of a plan: 6 of a map, 4 of a box."""
+        return 6 if self.recipe.erased_colour is None and not self.recipe.resized else 10
+
     def plan(self, count: int, size: tuple[int, int], generator: Generator) -> Tensor:
         """What becomes of ``count`` images of ``size`` (H, W): (count, K) int64 on the host."""
         return self._decide(self.draw(count, generator), size)

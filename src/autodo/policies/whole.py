@@ -28,7 +28,7 @@ MOVES, LOOKS, BLENDS, CUTS = (
 
 
 def plan(steps: Steps, operations: Collection[str], size: tuple[int, int]) -> Tensor:
-    """``steps`` of B images of ``size`` (H, W) as (B, K) int64; K follows from the other two.
+    """``steps`` of B images of ``size`` (H, W) as (B, K) int64, K = ``width(operations, S)``.
 
     Columns for S steps: S operations, the bits of S values, then, where they are among the
     ``operations`` that can be drawn, 6 S of the geometric maps and 4 S of Cutout's boxes.
@@ -41,6 +41,15 @@ def plan(steps: Steps, operations: Collection[str], size: tuple[int, int]) -> Te
         boxes = rectangle.cutout_boxes(steps.value.flatten(), steps.place.flatten(0, 1), size)
         columns.append(boxes.view(len(steps), -1))
     return torch.cat(columns, dim=1)
+
+
+def width(operations: Collection[str], length: int) -> int:
+    """Columns of the plan of ``length`` steps.
+
+    >>> width(("Invert",), 3), width(("Invert", "Rotate", "Flip"), 3)
+    (6, 24)
+    """
+    return length * (2 + 6 * bool(_among(operations, MOVES)) + 4 * ("Cutout" in operations))
 
 
 def carry_out(images: Tensor, plan: Tensor, operations: Collection[str], length: int) -> Tensor:

@@ -68,7 +68,10 @@ class Recorded:
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             outputs = self.step(*inputs)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
+        here = torch.cuda.current_stream(self.device)
+        here.wait_stream(stream)
+        for output in outputs:
+            output.record_stream(here)  # its memory is not given away while this stream needs it
         return outputs
 
     def _record(self, inputs: tuple[Tensor | None, ...]) -> None:
