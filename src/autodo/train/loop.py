@@ -31,6 +31,7 @@ from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.devices import choose_device
 from autodo.train.hyper_optimizer import evaluating
+from autodo.train.recorded_policy import RecordedPolicy
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine
 from autodo.train.steps import Steps
@@ -66,7 +67,7 @@ class Trainer:
         on_step: Callable[[], object] = lambda: None,
     ) -> None:
         self.config, self.on_step = config, on_step
-        self.policy = get_policy(config.policy)
+        policy = get_policy(config.policy)
         self.device = choose_device(config.device)
         self.model, self.head = model.to(self.device), head
         self.count = len(train)
@@ -82,6 +83,8 @@ class Trainer:
         self.hyper_batch_size = min(config.hyper_batch_size, self.count)
         self.steps = self.pool // self.batch_size
         self.hyper_steps = -(-(self.count // self.hyper_batch_size) // config.hyper_every)
+        sizes = {self.batch_size, self.hyper_batch_size, min(config.hyper_batch_size, len(trusted))}
+        self.policy = RecordedPolicy(policy, self.device, sizes=sizes, enabled=config.cuda_graphs)
 
         num_classes = head.out_features
         augment = Augment(config.augment, config.magnitude) if config.augment != "none" else None
