@@ -4,9 +4,12 @@
     python benchmarks/policies.py --device cuda
     python benchmarks/policies.py --policy file:policy.json --policy trivialaugment
 
-Both columns run in turn in every repeat, on the same images with the same draws; Pillow gets the
-images as arrays and gives arrays back, and has no part in the standard augmentation. "issued" is
-the time after which the host is free again, "done" that until the device has finished.
+All columns run in turn in every repeat, on the same images with the same draws. A policy is carried
+out in both its ways: "called" does each operation to the images that drew it, "whole" every
+operation to the whole batch, on CUDA recorded and replayed (unless the batch is larger than what is
+recorded). "issued" is the time after which the host is free again, "plan" the part of it that the
+host works alone, "done" the time until the device has finished. Pillow gets the images as arrays
+and gives arrays back, and has no part in the standard augmentation.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +29,9 @@ from rich.table import Table
 
 from autodo import policies
 from autodo.policies.operations import NAMES, Steps
-from autodo.policies.policy import StepPolicy
+from autodo.policies.policy import Policy, StepPolicy
+from autodo.train.recorded import WARM_UP
+from autodo.train.recorded_policy import RecordedPolicy
 
 POLICIES = [
     "standard:svhn",
@@ -36,6 +42,7 @@ POLICIES = [
     "autoaugment:cifar",
     "autoaugment:svhn",
     "trivialaugment",
+    "randaugment:3,7,colour+standard:svhn",
 ]
 
 
@@ -85,32 +92,63 @@ def in_pillow(arrays: np.ndarray, steps: Steps) -> np.ndarray:
     return np.stack(results)
 
 
-def measure(
-    spec: str, images: torch.Tensor, arrays: np.ndarray, repeats: int
-) -> tuple[list[float], list[float], list[float]]:
-    """Seconds until issued, until done, and of Pillow (empty where it has no part)."""
+def whole(policy: Policy, device: torch.device, batch: int) -> Policy:
+    """The second way to carry ``policy`` out; recorded where that is possible."""
+    if device.type == "cuda":
+        return RecordedPolicy(policy, device, sizes={batch})
+    parts = policies.planned(policy)
+    assert parts is not None
+
+    def carry_out(images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        height, width = images.shape[-2:]
+        return parts.carry_out(images, parts.plan(len(images), (height, width), generator))
+
+    return carry_out
+
+
+@dataclass
+class Times:
+    """Seconds of every repeat."""
+
+    plan: list[float] = field(default_factory=list)
+    issued: dict[str, list[float]] = field(default_factory=lambda: {"called": [], "whole": []})
+    done: dict[str, list[float]] = field(default_factory=lambda: {"called": [], "whole": []})
+    pillow: list[float] = field(default_factory=list)
+    """Empty where Pillow has no part."""
+
+
+def measure(spec: str, images: torch.Tensor, arrays: np.ndarray, repeats: int) -> Times:
+    """Time ``repeats`` batches, after some that warm up and show that both ways agree."""
     policy = policies.get(spec)
-    cuda = images.device.type == "cuda"
+    parts = policies.planned(policy)
+    assert parts is not None
+    ways = {"called": policy, "whole": whole(policy, images.device, len(images))}
     height, width = images.shape[-2:]
-    issued, done, pillow = [], [], []
-    for repeat in range(repeats + 3):
-        generator = torch.Generator().manual_seed(repeat)
+    times = Times()
+    for repeat in range(-WARM_UP - 3, repeats):
+        seed = repeat + WARM_UP + 3
+        if repeat == 0:
+            times = Times()
         start = time.perf_counter()
-        policy(images, generator)
-        middle = time.perf_counter()
-        if cuda:
-            torch.cuda.synchronize()
-        end = time.perf_counter()
-        if repeat >= 3:
-            issued.append(middle - start)
-            done.append(end - start)
+        parts.plan(len(images), (height, width), torch.Generator().manual_seed(seed))
+        times.plan.append(time.perf_counter() - start)
+        results = []
+        for name, way in ways.items():
+            generator = torch.Generator().manual_seed(seed)
+            start = time.perf_counter()
+            results.append(way(images, generator))
+            middle = time.perf_counter()
+            if images.is_cuda:
+                torch.cuda.synchronize()
+            times.issued[name].append(middle - start)
+            times.done[name].append(time.perf_counter() - start)
+        assert repeat >= 0 or torch.equal(*results)
         if isinstance(policy, StepPolicy):
-            generator = torch.Generator().manual_seed(repeat)
+            generator = torch.Generator().manual_seed(seed)
             start = time.perf_counter()
             in_pillow(arrays, policy.draw(len(images), (height, width), generator))
-            if repeat >= 3:
-                pillow.append(time.perf_counter() - start)
-    return issued, done, pillow
+            times.pillow.append(time.perf_counter() - start)
+    return times
 
 
 def main(
@@ -127,16 +165,26 @@ def main(
     arrays = levels.to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
     shape = f"{batch} x 3 x {size} x {size}"
     printed = Table(title=f"ms per batch of {shape} on {device}, median of {repeats}")
-    for heading in ("policy", "issued", "done", "Pillow", "Pillow / done"):
-        printed.add_column(heading, justify="left" if heading == "policy" else "right")
+    printed.add_column("policy")
+    for heading in (
+        "called:\nissued", "\ndone", "whole:\nplan", "\nissued", "\ndone", "Pillow",
+        "Pillow /\ncalled",
+    ):  # fmt: skip
+        printed.add_column(heading, justify="right")
     for spec in policy or POLICIES:
-        issued, done, pillow = measure(spec, images, arrays, repeats)
-        ours = statistics.median(done)
-        row = [spec, f"{statistics.median(issued) * 1e3:.2f}", f"{ours * 1e3:.2f}"]
-        if pillow:
-            theirs = statistics.median(pillow)
-            row += [f"{theirs * 1e3:.1f}", f"{theirs / ours:.1f}"]
-        printed.add_row(*row)
+        times = measure(spec, images, arrays, repeats)
+        columns = (
+            times.issued["called"], times.done["called"], times.plan, times.issued["whole"],
+            times.done["whole"],
+        )  # fmt: skip
+        row = [f"{statistics.median(column) * 1e3:.2f}" for column in columns]
+        if times.pillow:
+            theirs = statistics.median(times.pillow)
+            row += [
+                f"{theirs * 1e3:.1f}",
+                f"{theirs / statistics.median(times.done['called']):.1f}",
+            ]
+        printed.add_row(spec, *row)
     Console().print(printed)
 
 

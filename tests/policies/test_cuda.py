@@ -24,7 +24,7 @@ SPECS = [
 
 @pytest.mark.parametrize("spec", SPECS)
 @pytest.mark.parametrize("channels", [1, 3])
-def test_the_gpu_gives_the_images_of_the_cpu(spec, channels):
+def test_gpu_images_are_those_of_the_cpu(spec, channels):
     images = torch.randint(256, (256, channels, 32, 32), generator=Generator().manual_seed(0)) / 255
     policy = policies.get(spec)
     here = policy(images, Generator().manual_seed(1))
@@ -34,7 +34,7 @@ def test_the_gpu_gives_the_images_of_the_cpu(spec, channels):
 
 
 @pytest.mark.parametrize("precision", ["highest", "high"])
-def test_resized_images_of_the_gpu_are_those_of_the_cpu(precision):
+def test_gpu_resized_images_are_those_of_the_cpu(precision):
     images = torch.randint(256, (32, 3, 256, 301), generator=Generator().manual_seed(0)) / 255
     policy = policies.get("standard:imagenet")
     here = policy(images, Generator().manual_seed(1))
@@ -48,7 +48,18 @@ def test_resized_images_of_the_gpu_are_those_of_the_cpu(precision):
 
 
 @pytest.mark.parametrize("spec", [*SPECS, "standard:imagenet"])
-def test_no_policy_waits_for_the_gpu(spec):
+def test_gpu_both_ways_of_a_policy_give_the_same_images(spec):
+    policy = policies.get(spec)
+    for seed, channels in ((0, 1), (1, 3), (2, 3)):
+        levels = torch.randint(256, (65, channels, 32, 32), generator=Generator().manual_seed(seed))
+        images = (levels / 255).cuda()
+        plan = policy.plan(65, (32, 32), Generator().manual_seed(seed)).cuda()
+        called = policy(images, Generator().manual_seed(seed))
+        assert torch.equal(policy.carry_out(images, plan), called)
+
+
+@pytest.mark.parametrize("spec", [*SPECS, "standard:imagenet"])
+def test_gpu_is_not_waited_for_by_any_policy(spec):
     images = torch.rand(64, 3, 32, 32, device="cuda")
     policy = policies.get(spec)
     policy(images, Generator().manual_seed(0))
