@@ -74,16 +74,21 @@ class Config:
     """Learn W, how much each point counts."""
     learn_labels: bool = True
     """Learn S, what each label should be; otherwise labels are hard and the loss cross-entropy."""
-    smoothing: float = 0.1
-    """Label smoothing at the start of S."""
+    smoothing: float = 0.001
+    """Label smoothing at the start of S. The paper's 0.1 lends every class 0.1 / C of all points: of
+    ten classes, 1% to one that may have 0.1% of its own."""
     loss: str = "kl"
     """Training loss on soft labels: "kl", "symmetric_kl" (the paper's) or "cross_entropy"."""
 
-    trusted_first: float = 0.5
-    """Share of the epochs spent on the trusted points alone, before any other point is seen.
-    The belief they give sets the labels to begin with. 0 is the paper's way: none."""
-    belief_views: int = 8
-    """Augmented views of each training point over which that belief is averaged."""
+    belief_folds: int = 2
+    """Networks that learn first, from the given labels and the trusted points, each without one of
+    so many folds. What each believes of its own fold, which it has not seen, sets the labels to
+    begin with. 0 is the paper's way: none."""
+    belief_rounds: int = 1
+    """How often networks do so; from the second round on they learn from the labels of the one
+    before instead of the given ones."""
+    belief_epochs: int | None = None
+    """Epochs of each of those networks, over the folds it sees; None is as many as ``epochs``."""
     trusted_joins_training: bool = True
     """The trusted points are trained on too, with weight 1 and their own labels."""
     balanced_batches: bool = False
@@ -93,8 +98,7 @@ class Config:
     to the logits inside the training loss, so that rare classes do not look like noise."""
 
     start_epoch: int | None = None
-    """E, the epoch after which lambda is learned; None is a quarter of the epochs that train on
-    all points."""
+    """E, the epoch (of ``epochs``) after which lambda is learned; None is a quarter of them."""
     lambda_optimizer: str = "table"
     """"table": one running scale per table; "rmsprop": the paper's, one per coordinate."""
     augment_lr: float = 0.02
@@ -170,11 +174,11 @@ class Config:
             raise InputError(
                 f"momentum is {self.momentum}", "it must be at least 0 and below 1", "use 0.9"
             )
-        if not 0 <= self.trusted_first < 1:
+        if self.belief_folds == 1:
             raise InputError(
-                f"trusted_first is {self.trusted_first}",
-                "it is a share of the epochs, at least 0 and below 1",
-                "use 0.5, or 0 for none",
+                "belief_folds is 1",
+                "a network without one of one fold would learn from nothing",
+                "use 2, or 0 for none",
             )
         if self.label_storage != "float32":
             check_saves_memory(self.lambda_optimizer, f"labels stored as {self.label_storage}")
@@ -191,7 +195,8 @@ class Config:
             "lr": 0.1,
             "weight_decay": 1e-4,
             "loss": "symmetric_kl",
-            "trusted_first": 0.0,
+            "smoothing": 0.1,
+            "belief_folds": 0,
             "trusted_joins_training": False,
             "prior_adjustment": 0.0,
             "start_epoch": 50,
@@ -215,16 +220,23 @@ class Config:
         return tuple(name for name, on in wanted.items() if on)
 
     @property
-    def hyper_start(self) -> int:
-        """E as a number of epochs."""
-        if self.start_epoch is None:
-            return self.trusted_epochs + (self.epochs - self.trusted_epochs) // 4
-        return self.start_epoch
+    def epochs_before(self) -> int:
+        """Epochs of the networks whose belief the labels begin with, all together."""
+        if not self.learn_labels:
+            return 0
+        each = self.epochs if self.belief_epochs is None else self.belief_epochs
+        return self.belief_rounds * self.belief_folds * each
 
     @property
-    def trusted_epochs(self) -> int:
-        """Epochs on the trusted points alone."""
-        return round(self.trusted_first * self.epochs)
+    def total_epochs(self) -> int:
+        """Epochs of a run, those before included."""
+        return self.epochs_before + self.epochs
+
+    @property
+    def hyper_start(self) -> int:
+        """E as a number of epochs from the start of the run."""
+        start = self.epochs // 4 if self.start_epoch is None else self.start_epoch
+        return self.epochs_before + start
 
     def make_solver(self) -> Solver:
         """The solver that the fields describe."""
@@ -285,10 +297,12 @@ _LOWER_BOUNDS: dict[tuple[str, ...], float] = {
         "hyper_every",
         "trusted_every",
         "checkpoint_every",
+        "belief_rounds",
+        "belief_epochs",
     ): 1,
     ("label_top",): 2,
     ("lr", "augment_lr", "weight_lr", "label_lr", "weight_decay", "magnitude"): 0,
-    ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch", "belief_views"): 0,
+    ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch", "belief_folds"): 0,
 }
 
 

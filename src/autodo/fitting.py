@@ -128,16 +128,17 @@ def _run(trainer: Trainer, folder: RunFolder | None, reporter: Reporter) -> None
     config = trainer.config
     if folder is None:
         for metrics in trainer.epochs():
-            reporter.epoch(metrics, config.epochs)
+            reporter.epoch(metrics, config.total_epochs)
         return
     writer = SummaryWriter(str(folder.tensorboard), purge_step=len(trainer.history) + 1)
     try:
         for metrics in trainer.epochs():
             folder.append_metrics(metrics)
             _to_tensorboard(writer, metrics)
-            if metrics["epoch"] % config.checkpoint_every == 0 or metrics["epoch"] == config.epochs:
+            last = metrics["epoch"] == config.total_epochs
+            if metrics["epoch"] % config.checkpoint_every == 0 or last:
                 folder.save_checkpoint(trainer.state())
-            reporter.epoch(metrics, config.epochs)
+            reporter.epoch(metrics, config.total_epochs)
     finally:
         writer.close()
 

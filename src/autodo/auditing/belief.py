@@ -62,10 +62,10 @@ def estimate_labels(
     """Estimate noise, temperature and class mix on some of the points, to be used on all."""
     count, classes = log_belief.shape
     limit = max(POSTERIOR_POINTS, 100 * classes)
-    some = torch.randperm(count, generator=generator)[:limit]
+    some = torch.randperm(count, generator=generator)[:limit].to(given.device)
     noise = label_posterior(log_belief[some], given[some], trusted_shares)
     if math.isinf(noise.temperature):
-        nothing = torch.zeros(classes)
+        nothing = torch.zeros(classes, device=log_belief.device)
         return Labels(noise=None, log_transition=nothing, log_ratio=nothing)
     return Labels(
         noise=replace(noise, labels=noise.labels[:0]),
@@ -84,8 +84,8 @@ def stack(beliefs: list[Tensor], labels: Tensor) -> Tensor:
     >>> stack([right, luck], torch.tensor([0, 1, 0, 1])) > 0.1
     tensor([ True, False])
     """
-    logs = torch.stack(beliefs).double()
-    right = F.one_hot(labels, logs.shape[-1]).double()
+    logs = torch.stack(beliefs).double().cpu()
+    right = F.one_hot(labels, logs.shape[-1]).double().cpu()
 
     def objective(a: np.ndarray) -> tuple[float, np.ndarray]:
         log_p = F.log_softmax(torch.einsum("j,jnc->nc", torch.from_numpy(a), logs), -1)
@@ -129,15 +129,15 @@ def learn(
 ) -> Learned:
     """Heads for features (n, D) with given labels (n,), from trusted (m, D), (m,).
 
-    Both are standardised, and every class 0 .. C - 1 has a trusted point. ``tell`` is called
-    after each of the rounds + 2 fits.
+    Both are standardised, on one device, and every class 0 .. C - 1 has a trusted point. ``tell``
+    is called after each of the rounds + 2 fits.
     """
     shares = torch.bincount(trusted_labels) + 1.0
     shares /= shares.sum()
     classes = len(shares)
     generator = torch.Generator().manual_seed(derive(seed, FOLDS))
-    fold = split(len(given), folds, generator, given)
-    trusted_fold = split(len(trusted), folds, generator, trusted_labels)
+    fold = split(len(given), folds, generator, given.cpu()).to(given.device)
+    trusted_fold = split(len(trusted), folds, generator, trusted_labels.cpu()).to(given.device)
     right = F.one_hot(trusted_labels, classes).float()
 
     choices = torch.Generator().manual_seed(derive(seed, CHOICE))
@@ -190,7 +190,7 @@ def choose_l2(
 
     An L2 beside a sum over points is a belief about heads, so that of a few points serves many.
     """
-    some = torch.randperm(len(labels), generator=generator)[:CHOICE_POINTS]
+    some = torch.randperm(len(labels), generator=generator)[:CHOICE_POINTS].to(labels.device)
     features, labels, fold = features[some], labels[some], fold[some]
     if len(features) < features.shape[1]:
         # Heads lie in the span of the points, where the penalty is the same: fewer numbers.

@@ -43,7 +43,7 @@ class Heads:
         classes, width = self.weight.shape[1:]
         logits = F.linear(features, self.weight.view(-1, width), self.bias.view(-1))
         logits = logits.view(len(features), len(self.bias), classes)
-        own = logits[torch.arange(len(features)), fold.clamp_min(0)]
+        own = logits[torch.arange(len(features), device=logits.device), fold.clamp_min(0)]
         mean = logits.mean(1) if bool((fold < 0).any()) else own
         return F.log_softmax(torch.where(fold[:, None] < 0, mean, own), -1)
 
@@ -64,7 +64,7 @@ def split(count: int, folds: int, generator: torch.Generator, labels: Tensor) ->
 
 def outside(fold: Tensor, folds: int) -> Tensor:
     """m: (N, K) with 1 where head k may see point i, which is outside fold k."""
-    return (fold[:, None] != torch.arange(folds)).float()
+    return (fold[:, None] != torch.arange(folds, device=fold.device)).float()
 
 
 def fit_heads(
@@ -95,17 +95,19 @@ def fit_heads(
     # correlations of the features, a few tens of steps suffice, and 1 is a standard error.
     gram = features.T @ features * (0.1 * weight_of / count)
     ridge = l2 + 1e-4 * weight_of
-    factor = torch.linalg.cholesky(gram.double() + ridge * torch.eye(width, dtype=torch.float64))
-    eye = torch.eye(width, dtype=torch.float64)
+    device = features.device
+    eye = torch.eye(width, dtype=torch.float64, device=device)
+    factor = torch.linalg.cholesky(gram.double() + ridge * eye)
     inverse = torch.linalg.solve_triangular(factor, eye, upper=False).float()
     unit = 1 / math.sqrt(0.1 * weight_of + BIAS_L2)
     rows = max(1, NUMBERS // (heads * classes))
 
-    def heads_at(v: Tensor) -> tuple[Tensor, Tensor]:
+    def heads_at(x: np.ndarray) -> tuple[Tensor, Tensor]:
+        v = torch.from_numpy(x.astype(np.float32)).to(device).view(-1, width + 1)
         return v[:, :width] @ inverse, v[:, width] * unit
 
     def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-        weight, bias = heads_at(torch.from_numpy(x.astype(np.float32)).view(-1, width + 1))
+        weight, bias = heads_at(x)
         value = l2 / 2 * weight.double().square().sum() + BIAS_L2 / 2 * bias.square().sum()
         grad_weight, grad_bias = l2 * weight, BIAS_L2 * bias
         for k in range(0, count, rows):
@@ -119,14 +121,14 @@ def fit_heads(
             grad_weight.addmm_(r.T, phi)
             grad_bias += r.sum(0)
         gradient = torch.cat([grad_weight @ inverse.T, grad_bias[:, None] * unit], 1)
-        return float(value) / weight_of, gradient.double().numpy().ravel() / weight_of
+        return float(value) / weight_of, gradient.cpu().double().numpy().ravel() / weight_of
 
     if start is None:
         first = np.zeros(heads * classes * (width + 1))
     else:
         v = start.weight.double().flatten(0, 1) @ factor
         bias = start.bias.double().view(-1, 1) / unit
-        first = torch.cat([v, bias], 1).numpy().ravel()
+        first = torch.cat([v, bias], 1).cpu().numpy().ravel()
     found = minimize(
         objective,
         first,
@@ -134,5 +136,5 @@ def fit_heads(
         method="L-BFGS-B",
         options={"maxiter": steps, "gtol": tolerance / weight_of, "ftol": 1e-9},
     )
-    weight, bias = heads_at(torch.from_numpy(found.x.astype(np.float32)).view(-1, width + 1))
+    weight, bias = heads_at(found.x)
     return Heads(weight.view(heads, classes, width), bias.view(heads, classes))

@@ -78,21 +78,24 @@ class Loader:
         *,
         seed: int | None,
         drop_last: bool = False,
-        points: int | None = None,
+        points: int | Tensor | None = None,
         balanced: bool = False,
     ) -> Iterator[Batch]:
         """One pass: in order when ``seed`` is None, else in the random order of ``seed``.
 
-        ``points`` limits the pass to the first so many points of the set. ``balanced`` draws as
-        many with replacement instead, every class equally often by its labels.
+        ``points`` limits the pass to the first so many points of the set, or to those of an index
+        (P,) on the host. ``balanced`` draws as many with replacement instead, every class equally
+        often by its labels.
         """
-        size = len(self) if points is None else points
+        points = len(self) if points is None else points
+        among = points if isinstance(points, Tensor) else torch.arange(points)
+        size = len(among)
         if seed is None:
-            order = torch.arange(size)
+            order = among
         elif balanced:
-            order = _balanced(self.labels[:size].cpu(), seed)
+            order = among[_balanced(self.labels.cpu()[among], seed)]
         else:
-            order = _shuffled(size, seed)
+            order = among[_shuffled(size, seed)]
         full = size // batch_size * batch_size if drop_last else size
         parts = order[:full].split(batch_size) if full else ()
         requests = ((derive(seed or 0, k), part) for k, part in enumerate(parts))

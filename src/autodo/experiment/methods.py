@@ -77,7 +77,6 @@ def without_learning(config: Config) -> Config:
         learn_augment=False,
         learn_weights=False,
         learn_labels=False,
-        trusted_first=0.0,
         trusted_joins_training=False,
         prior_adjustment=0.0,
     )
@@ -118,7 +117,7 @@ def train(
     with reporting(progress, total=trainer.total_steps, title=title) as reporter:
         trainer.on_step = reporter.step
         for metrics in trainer.epochs():
-            reporter.epoch(metrics, config.epochs)
+            reporter.epoch(metrics, config.total_epochs)
     return model
 
 

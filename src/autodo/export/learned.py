@@ -163,7 +163,7 @@ class Learned:
             learn_weights=self.weight_logits is not None,
             learn_labels=self.label_logits is not None,
             augment=self.augment,
-            trusted_first=0.0,  # its belief is what these labels are made of
+            belief_folds=0,  # its belief is what these labels are made of
             start_epoch=config.epochs,  # lambda's own steps begin after the last epoch
             **augment,
         )

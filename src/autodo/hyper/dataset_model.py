@@ -154,9 +154,14 @@ class DatasetModel(nn.Module):
             smooth = (1 - smoothing) * part + smoothing / self.num_classes
             self.table("label").assign(some, smooth.log())
 
-    def class_shares(self, points: int | None = None) -> Tensor:
-        """(C,) the mix of classes that the first ``points`` train on: w-weighted mean of q."""
-        index = torch.arange(len(self) if points is None else points, device=self.labels.device)
+    def class_shares(self, points: int | Tensor | None = None) -> Tensor:
+        """(C,) the mix of classes that points train on: w-weighted mean of q.
+
+        ``points`` are the first so many, or those of an index (P,); unless told, all.
+        """
+        points = len(self) if points is None else points
+        index = points if isinstance(points, Tensor) else torch.arange(points)
+        index = index.to(self.labels.device)
         total = torch.zeros(self.num_classes, device=self.labels.device)
         for part in index.split(PART):
             total += self.weights(part) @ self.soft_labels(part)
@@ -168,16 +173,23 @@ class DatasetModel(nn.Module):
         Computed in float32 whatever the logits' precision. Gradients reach the logits only:
         lambda is moved by the hypergradient, never by this loss.
         """
-        logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-        if self.logit_adjustment is not None:
-            logits = logits + self.logit_adjustment
-        log_p = F.log_softmax(logits, -1)
+        log_p = self._log_p(logits)
         if self.relabel:
             log_q = F.log_softmax(self.label_logits(index), -1)
             losses = self.training_loss.value(log_p, log_q)
         else:
             losses = -log_p.gather(-1, self.labels[index][:, None])[:, 0]
         return (self.weights(index) * losses).mean()
+
+    def given_loss(self, logits: Tensor, index: Tensor) -> Tensor:
+        """The cross-entropy on the given labels, whatever was learned of them: a scalar."""
+        return F.nll_loss(self._log_p(logits), self.labels[index])
+
+    def _log_p(self, logits: Tensor) -> Tensor:
+        logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+        if self.logit_adjustment is not None:
+            logits = logits + self.logit_adjustment
+        return F.log_softmax(logits, -1)
 
 
 def check_labels(labels: Tensor, num_classes: int) -> None:

@@ -127,10 +127,12 @@ def curves(run: Run) -> dict[str, Any]:
         if any(m.get(name) is not None for m in run.metrics)
     ]
     config = run.config
-    starts = config.hyper_start if config.learns and config.hyper_start < config.epochs else None
+    starts = (
+        config.hyper_start if config.learns and config.hyper_start < config.total_epochs else None
+    )
     return {
         "epochs": [m["epoch"] for m in run.metrics],
         "series": series,
-        "trusted_epochs": config.trusted_epochs,
+        "epochs_before": config.epochs_before,
         "lambda_start": starts,
     }

@@ -1,9 +1,10 @@
 """The bilevel loop, Alg. 1 of the paper.
 
 ``Trainer.epochs`` is the algorithm: every epoch descends the training loss in theta (the inner
-objective), then, from epoch E on, the trusted loss in lambda (the outer one). All
-randomness is derived from (seed, purpose, epoch), so a run that is taken up at an epoch's
-start goes on bit for bit like one that never stopped.
+objective), then, from epoch E on, the trusted loss in lambda (the outer one). Before that, unless
+the configuration says none, networks that each leave out a fold say what the labels probably are
+(``phases``, ``belief``). All randomness is derived from (seed, purpose, epoch), so a run that is
+taken up at an epoch's start goes on bit for bit like one that never stopped.
 """
 
 from __future__ import annotations
@@ -26,11 +27,12 @@ from autodo.data.map_images import MapImages
 from autodo.data.randomness import derive
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
-from autodo.hyper.posterior import label_posterior
 from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
+from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
 from autodo.train.hyper_optimizer import evaluating
+from autodo.train.phases import Phase, deal, phases
 from autodo.train.recorded_policy import RecordedPolicy
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine
@@ -106,31 +108,53 @@ class Trainer:
         self.take = Steps(self.model, head, self.data, config, self.device)
         self.hyper, self.optimizer = self.take.hyper, self.take.optimizer
         self.history: list[Metrics] = []
+        self.phases = phases(config)
+        self.fold = deal(train.labels, trusted.labels, config)
+        self.initial = _copied(self.model) if len(self.phases) > 1 else {}
 
     @property
     def total_steps(self) -> int:
         """Steps of both loops over the whole run."""
-        config = self.config
-        hyper_epochs = max(0, config.epochs - config.hyper_start) if config.learns else 0
-        return config.epochs * self.steps + hyper_epochs * self.hyper_steps
+        return self._steps_until(self.config.total_epochs)
 
     @property
     def done_steps(self) -> int:
         """Steps of the epochs in the history."""
-        done = len(self.history)
-        hyper = max(0, done - self.config.hyper_start) if self.config.learns else 0
-        return done * self.steps + hyper * self.hyper_steps
+        return self._steps_until(len(self.history))
+
+    def _steps_until(self, epoch: int) -> int:
+        hyper = max(0, epoch - self.config.hyper_start) if self.config.learns else 0
+        return hyper * self.hyper_steps + sum(
+            max(0, min(epoch, phase.end) - phase.start) * self._steps_of(phase)
+            for phase in self.phases
+        )
+
+    def _steps_of(self, phase: Phase) -> int:
+        """Training steps of one epoch."""
+        if phase.fold is None:
+            return self.steps
+        seen = len(self._seen(phase.fold))
+        return seen // min(self.config.batch_size, seen)
+
+    def _seen(self, fold: int) -> Tensor:
+        """The points that the network without ``fold`` learns from, on the host."""
+        return (self.fold[: self.pool] != fold).nonzero()[:, 0]
 
     def epochs(self) -> Iterator[Metrics]:
         """Alg. 1, from the epoch after the history to the last; yields each epoch's metrics."""
         config = self.config
-        for epoch in range(len(self.history), config.epochs):
+        for epoch in range(len(self.history), config.total_epochs):
             start = time.perf_counter()
+            phase = next(phase for phase in self.phases if epoch < phase.end)
             metrics: Metrics = {"epoch": epoch + 1}
+            if phase.fold is not None:
+                metrics["fold"] = phase.fold + 1
             with self._seeded(epoch):
-                if epoch == config.trusted_epochs:
-                    metrics |= self._begin(epoch)
-                metrics |= self._descend_theta(epoch)
+                if epoch == phase.start:
+                    self._begin(phase)
+                metrics |= self._descend_theta(epoch, phase)
+                if phase.fold is not None and epoch + 1 == phase.end:
+                    metrics |= self._believe(phase.fold)
                 if epoch >= config.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
                     self._adjust_prior()
@@ -139,8 +163,9 @@ class Trainer:
             self.history.append(metrics)
             yield metrics
 
-    def _descend_theta(self, epoch: int) -> Metrics:
-        """The inner loop: one pass of SGD on L = mean_i w_i l_i."""
+    def _descend_theta(self, epoch: int, phase: Phase | None = None) -> Metrics:
+        """The inner loop: one pass of SGD on L = mean_i w_i l_i, or on the given labels before."""
+        phase = self.phases[-1] if phase is None else phase
         config, generator = self.config, self._generator(AUGMENT, epoch)
         watch = Watch(
             "the training loss",
@@ -148,23 +173,18 @@ class Trainer:
             f"lower lr (now {config.lr}); look at these examples",
         )
         total, lr = torch.zeros((), device=self.device), 0.0
-        # Each phase has its own cosine: the belief is read from a network that has settled.
-        trusted_epochs = config.trusted_epochs
-        alone = epoch < trusted_epochs
-        start, length = (0, trusted_epochs) if alone else (trusted_epochs, config.epochs)
-        length -= start
-        batches = self._trusted_batches(epoch) if alone else self._batches(epoch)
+        steps = self._steps_of(phase)
+        whole, warmup = phase.epochs * steps, config.warmup_epochs * steps
         self.model.train()
-        for step, (images, index, noise) in enumerate(
-            self.prepared(batches, generator), (epoch - start) * self.steps
-        ):
-            lr = config.lr * cosine(step, length * self.steps, config.warmup_epochs * self.steps)
-            loss = self.take.theta(images, index, noise, lr)
+        batches = self.prepared(self._batches(epoch, phase), generator)
+        for step, (images, index, noise) in enumerate(batches, (epoch - phase.start) * steps):
+            lr = config.lr * cosine(step, whole, warmup)
+            loss = self.take.theta(images, index, noise, lr, given=phase.given)
             watch.see(loss.isfinite(), index)
             total += loss
             self.on_step()
         watch.look()
-        return {"lr": lr, "train_loss": float(total) / self.steps}
+        return {"lr": lr, "train_loss": float(total) / steps}
 
     def prepared(
         self, batches: Iterator[Batch], generator: torch.Generator
@@ -183,53 +203,48 @@ class Trainer:
         """What the network is trained on: by fixed rules first, then by the points' own rows."""
         return self.data.augment(self.policy(images, generator), index, generator)
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
-        seed = derive(self.config.seed, TRAIN, epoch)
+    def _batches(self, epoch: int, phase: Phase) -> Iterator[Batch]:
+        points: int | Tensor = self.pool if phase.fold is None else self._seen(phase.fold)
         return self.points.batches(
-            self.batch_size,
-            seed=seed,
+            min(self.batch_size, points if isinstance(points, int) else len(points)),
+            seed=derive(self.config.seed, TRAIN, epoch),
             drop_last=True,
-            points=self.pool,
-            balanced=self.config.balanced_batches,
+            points=points,
+            balanced=self.config.balanced_batches and phase.fold is None,
         )
 
-    def _trusted_batches(self, epoch: int) -> Iterator[Batch]:
-        """As many batches as an epoch has, of trusted points only, with their index in points."""
-        batches = self.trusted.sampler(self.batch_size, derive(self.config.seed, TRAIN, epoch))
-        for images, labels, index in islice(batches, self.steps):
-            yield images, labels, index + self.count
+    @torch.no_grad()
+    def _begin(self, phase: Phase) -> None:
+        """Before the first pass of a phase: its network, and logits adjusted to its class mix."""
+        if phase.start > 0:
+            self.take.start_anew(self.initial)
+        if phase.fold is None:
+            self._adjust_prior()
+        elif self.data.logit_adjustment is not None:
+            seen = self._seen(phase.fold)
+            given = torch.bincount(
+                self.data.labels[seen.to(self.device)], minlength=self.data.num_classes
+            )
+            self._adjust_to(given / len(seen) if phase.given else self.data.class_shares(seen))
 
     @torch.no_grad()
-    def _begin(self, epoch: int) -> Metrics:
-        """Before the first pass over all points: labels from belief, logits from the class mix."""
-        metrics: Metrics = {}
-        if self.config.learn_labels and self.config.trusted_epochs > 0:
-            posterior = label_posterior(
-                self._belief(epoch), self.data.labels[: self.count], self._trusted_shares()
-            )
-            index = torch.arange(self.count, device=self.device)
-            self.data.set_soft_labels(index, posterior.labels, self.config.smoothing)
-            metrics = {
-                "noise_rate": posterior.noise_rate,
-                "belief_temperature": posterior.temperature,
-            }
-        self._adjust_prior()
-        return metrics
-
-    def _belief(self, epoch: int) -> Tensor:
-        """(N, C) mean log-probabilities of each training point over augmented views."""
-        generator = self._generator(BELIEF, epoch)
-        encoder = self.take.encode
-        parts = []
+    def _believe(self, fold: int) -> Metrics:
+        """Start the labels of a fold from what the network that has not seen it believes."""
+        points = (self.fold == fold).nonzero()[:, 0]
+        encoded = []
         with evaluating(self.model):
-            batches = self.points.batches(EVALUATION_BATCH, seed=None, points=self.count)
-            for images, _, index in batches:
-                views = [images] + [
-                    self._augment(images, index, generator) for _ in range(self.config.belief_views)
-                ]
-                beliefs = [F.log_softmax(self.head(encoder(view)), -1) for view in views]
-                parts.append(torch.stack(beliefs).mean(0))
-        return torch.cat(parts)
+            for images, _, _ in self.points.batches(EVALUATION_BATCH, seed=None, points=points):
+                encoded.append(self.take.encode(images))
+            features = torch.cat(encoded)
+            log_belief = F.log_softmax(self.head(features).float(), -1)
+        points = points.to(self.device)
+        labels, ours = self.data.labels[points], points < self.count
+        q, metrics = believed_labels(
+            features[ours], labels[ours], features[~ours], labels[~ours], log_belief[ours],
+            self._trusted_shares(), seed=derive(self.config.seed, BELIEF, fold),
+        )  # fmt: skip
+        self.data.set_soft_labels(points[ours], q, self.config.smoothing)
+        return metrics
 
     def _trusted_shares(self) -> Tensor:
         counts = torch.bincount(self.trusted.labels, minlength=self.data.num_classes) + 1.0
@@ -238,9 +253,12 @@ class Trainer:
     def _adjust_prior(self) -> None:
         """Logit adjustment from the mix of classes trained on to the trusted one."""
         if self.data.logit_adjustment is not None:
-            shares = self.data.class_shares(self.pool).clamp_min(1e-6)
-            shift = (shares / self._trusted_shares()).log()
-            self.data.logit_adjustment.copy_(self.config.prior_adjustment * shift)
+            self._adjust_to(self.data.class_shares(self.pool))
+
+    def _adjust_to(self, shares: Tensor) -> None:
+        assert self.data.logit_adjustment is not None
+        shift = (shares.clamp_min(1e-6) / self._trusted_shares()).log()
+        self.data.logit_adjustment.copy_(self.config.prior_adjustment * shift)
 
     def _descend_lambda(self, epoch: int) -> Metrics:
         """The outer loop: hyper steps on the training points, theta held still."""
@@ -251,7 +269,7 @@ class Trainer:
             "look at these examples; lower augment_lr, weight_lr and label_lr",
         )
         elapsed = (epoch - config.hyper_start) * self.hyper_steps
-        whole = (config.epochs - config.hyper_start) * self.hyper_steps
+        whole = (config.total_epochs - config.hyper_start) * self.hyper_steps
         warmup = config.warmup_epochs * self.hyper_steps
         trusted = self.trusted.sampler(config.hyper_batch_size, derive(config.seed, TRUSTED, epoch))
         batches = self.points.batches(
@@ -268,8 +286,7 @@ class Trainer:
             for k, (images, index, noise) in enumerate(self.prepared(visited, generator)):
                 if k % shared == 0:
                     trusted_images, trusted_labels, _ = next(trusted)
-                    with torch.no_grad():
-                        features = self.take.encode(self.policy(trusted_images, chosen))
+                    features = self.take.features(self.policy(trusted_images, chosen))
                 schedule = cosine(elapsed + k, whole, warmup) if config.lambda_schedule else 1.0
                 result = self.take.hyper_step(
                     images, index, noise, (features, trusted_labels), schedule
@@ -359,6 +376,8 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "data": self.data.state_dict(),
             "history": self.history,
+            # Every phase but the first begins with them; the last has begun.
+            "initial": self.initial if len(self.history) <= self.phases[-1].start else {},
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -367,6 +386,11 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.data.load_state_dict(state["data"])
         self.history = list(state["history"])
+        self.initial = state["initial"]
+
+
+def _copied(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 class _then:

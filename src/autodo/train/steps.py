@@ -6,13 +6,15 @@ Both are functions of tensors alone, so that on CUDA they are recorded once and 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from autodo.config import Config
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.train.devices import autocast, fast_convolutions
-from autodo.train.hyper_optimizer import HyperOptimizer, HyperStep, head_input
+from autodo.train.hyper_optimizer import HyperOptimizer, HyperStep, frozen, head_input
 from autodo.train.recorded import Recorded
 
 
@@ -56,10 +58,22 @@ class Steps:
         )
         pool = torch.cuda.graph_pool_handle() if self.on_cuda else None
         self._theta = Recorded(self._descend, device, pool=pool, enabled=config.cuda_graphs)
+        self._given = Recorded(self._descend_given, device, pool=pool, enabled=config.cuda_graphs)
+        self._features = Recorded(
+            lambda images: (self.encode(images),), device, pool=pool, enabled=config.cuda_graphs
+        )
         self._lambda = Recorded(self._descend_hyper, device, pool=pool, enabled=config.cuda_graphs)
 
-    def theta(self, images: Tensor, index: Tensor, noise: Tensor | None, lr: float) -> Tensor:
-        """One step of SGD on L = mean_i w_i l_i; returns the loss."""
+    def theta(
+        self,
+        images: Tensor,
+        index: Tensor,
+        noise: Tensor | None,
+        lr: float,
+        *,
+        given: bool = False,
+    ) -> Tensor:
+        """One step of SGD on L = mean_i w_i l_i, or on the given labels; returns the loss."""
         for group in self.optimizer.param_groups:
             if self.rate is None:
                 group["lr"] = lr
@@ -67,14 +81,33 @@ class Steps:
                 group["lr"] = self.rate  # also after loading a state, which brings its own
         if self.rate is not None:
             self.rate.fill_(lr)
-        (loss,) = self._theta(images, index, noise)
+        (loss,) = (self._given if given else self._theta)(images, index, noise)
         return loss
 
+    def start_anew(self, state: dict[str, Tensor]) -> None:
+        """Give the network the weights ``state`` and the optimizer nothing to remember."""
+        self.model.load_state_dict(state)
+        for held in self.optimizer.state.values():
+            if held.get("momentum_buffer") is not None:
+                held["momentum_buffer"].zero_()  # in place: recorded steps know its address
+
     def _descend(self, images: Tensor, index: Tensor, noise: Tensor | None) -> tuple[Tensor]:
+        return self._sgd(self.data.loss, images, index, noise)
+
+    def _descend_given(self, images: Tensor, index: Tensor, noise: Tensor | None) -> tuple[Tensor]:
+        return self._sgd(self.data.given_loss, images, index, noise)
+
+    def _sgd(
+        self,
+        loss_of: Callable[[Tensor, Tensor], Tensor],
+        images: Tensor,
+        index: Tensor,
+        noise: Tensor | None,
+    ) -> tuple[Tensor]:
         with fast_convolutions():
             with autocast(self.device, self.config.precision):
                 logits = self.model(self._layout(self.data.augment(images, index, noise=noise)))
-            loss = self.data.loss(logits, index)
+            loss = loss_of(logits, index)
             self.optimizer.zero_grad()
             loss.backward()
             self.optimizer.step()
@@ -106,7 +139,8 @@ class Steps:
         labels: Tensor,
         scale: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        with fast_convolutions():
+        # Without this the normalisations of an eval-mode pass with a graph are not fused.
+        with fast_convolutions(), frozen(self.model):
             step = self.hyper.step(
                 self.encode,
                 (images, index),
@@ -117,6 +151,11 @@ class Steps:
                 check=False,
             )
         return step.trusted_loss, step.residual, step.diverged, step.finite
+
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """``encode`` without a graph, for passes of one batch size in eval mode."""
+        return self._features(images)[0]
 
     def encode(self, images: Tensor) -> Tensor:
         """The head's input (B, D): computed in the run's precision, given in the head's."""

@@ -1,6 +1,6 @@
 // Learning curves: losses and errors by epoch, with the epochs at which something begins.
 function drawCurves(root) {
-  const { epochs, series, trusted_epochs, lambda_start } = data.curves;
+  const { epochs, series, epochs_before, lambda_start } = data.curves;
   if (epochs.length === 0) return;
   const kinds = { error: ["Error", percent], loss: ["Loss", number] };
   for (const [kind, [title, format]] of Object.entries(kinds)) {
@@ -33,8 +33,8 @@ function drawCurves(root) {
     const y = (v) => height - bottom - part(v) * (height - top - bottom);
     const drawn = svg("svg", { viewBox: `0 0 ${width} ${height}`, height, tabindex: "0", role: "img",
       "aria-label": `${title} by epoch. ${shown.map((s) => `${s.name} ends at ${format(s.values[s.values.length - 1])}`).join(", ")}. Left and right arrows step through the epochs.` });
-    if (trusted_epochs > 0) {
-      const end = x(Math.min(trusted_epochs + 0.5, last));
+    if (epochs_before > 0) {
+      const end = x(Math.min(epochs_before + 0.5, last));
       drawn.append(svg("rect", { class: "phase", x: left, y: top, width: Math.max(0, end - left), height: height - top - bottom }));
       drawn.append(svg("text", { class: "phase-text", x: left + 4, y: top - 9 }, end - left > 100 ? "trusted alone" : "trusted"));
     }

@@ -1,0 +1,70 @@
+"""Labels from what a network believes of points that it has not seen.
+
+The network's features of its fold are frozen, and the audit's heads learn on them: one from the
+trusted points of the fold alone, others from its given labels, out of fold once more; the trusted
+points say how far to believe each (``auditing.belief``). With the noise that this belief shows the
+given labels to have, it makes the posterior of every label.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from autodo.auditing.belief import learn
+from autodo.auditing.embeddings import Scale
+from autodo.hyper.posterior import label_posterior
+from autodo.train.run_folder import Metrics
+
+HEAD_FOLDS = 5
+ROUNDS = 2
+"""How often the heads learn from the labels that their belief gave."""
+FIT_POINTS = 100_000
+"""Points that the heads learn from, at the most; what they learn is used on all."""
+JUDGED_AT_A_TIME = 8192
+
+
+def believed_labels(
+    features: Tensor,
+    given: Tensor,
+    trusted_features: Tensor,
+    trusted_labels: Tensor,
+    log_belief: Tensor,
+    trusted_shares: Tensor,
+    *,
+    seed: int,
+) -> tuple[Tensor, Metrics]:
+    """q (n, C) of points with features (n, D) and given labels (n,), and what the noise is.
+
+    Args:
+        trusted_features, trusted_labels: (m, D) and (m,), of trusted points that the network has
+            not seen either.
+        log_belief: (n, C) log-probabilities by the network's own head, used where trusted points
+            do not have every class.
+        trusted_shares: (C,) the trusted mix of classes.
+    """
+    classes = log_belief.shape[1]
+    if int(torch.bincount(trusted_labels, minlength=classes).min()) == 0:
+        posterior = label_posterior(log_belief, given, trusted_shares)
+        return posterior.labels, {"noise_rate": posterior.noise_rate}
+    scale = Scale.of(torch.cat([features, trusted_features]))
+    features, trusted_features = scale(features), scale(trusted_features)
+    generator = torch.Generator().manual_seed(seed)
+    some = torch.randperm(len(features), generator=generator)[:FIT_POINTS].to(features.device)
+    learned = learn(
+        features[some],
+        given[some],
+        trusted_features,
+        trusted_labels,
+        folds=max(2, min(HEAD_FOLDS, len(trusted_labels), len(some))),
+        rounds=ROUNDS,
+        seed=seed,
+    )
+    fold = torch.full_like(given, -1)
+    fold[some] = learned.fold.to(fold)
+    q = torch.empty_like(log_belief)
+    for part in torch.arange(len(features), device=features.device).split(JUDGED_AT_A_TIME):
+        belief = learned.heads.belief(features[part], fold[part])
+        q[part] = learned.labels(belief, given[part]).exp()
+    noise = learned.labels.noise
+    return q, {"noise_rate": 0.0 if noise is None else noise.noise_rate}
