@@ -60,7 +60,11 @@ class Study:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.builder = args, find(args.network)
         self.config = Config(
-            epochs=args.epochs, batch_size=args.batch_size, lr=args.lr, device=args.device
+            epochs=args.epochs,
+            warmup_epochs=max(1, args.epochs // 10),
+            batch_size=args.batch_size,
+            lr=args.lr,
+            device=args.device,
         )
         self.sets: dict[tuple[str, str], Examples] = {}
         self.comparisons: dict[Cell, Comparison] = {}

@@ -28,7 +28,9 @@ def ahead(batches: Iterator[tuple[*Parts]], device: torch.device) -> Iterator[tu
     if device.type != "cuda":
         yield from batches
         return
-    stream = torch.cuda.Stream(device)
+    # Of two streams' blocks that wait for room the device takes those of the higher priority first:
+    # small kernels do not queue behind each large one of the step.
+    stream = torch.cuda.Stream(device, priority=-1)
     # What was computed before, such as a shuffled order, must be there.
     stream.wait_stream(torch.cuda.current_stream(device))
 

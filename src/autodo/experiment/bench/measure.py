@@ -7,6 +7,7 @@ the learned warp, forward, backward, update. Everything compared is timed in one
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -264,7 +265,7 @@ class Bench:
             index = torch.randint(self.setting.trusted, (self.setting.batch,))
             with torch.no_grad():
                 images = trainer.policy(trainer.trusted.fetch(index), self.generator)
-                self.trusted = trainer.take.encode(images)
+                self.trusted = trainer.take.features(images)
             self.trusted_labels = trainer.trusted.labels[trainer.points.send(index)]
         self.taken += 1
         trainer.take.hyper_step(*next(self.batches), (self.trusted, self.trusted_labels), 0.0)
@@ -278,6 +279,7 @@ class Bench:
         """Memory that the steps taken so far hold on to, with their data; None off CUDA."""
         if self.trainer.device.type != "cuda":
             return None
+        gc.collect()  # trainers of earlier measurements
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         return torch.cuda.memory_reserved(self.trainer.device) / 2**30
