@@ -41,7 +41,7 @@ def test_a_whole_number_will_do_for_a_float() -> None:
         ({"solver_steps": -1}, "steps"),
         ({"smoothing": 0.0}, "smoothing"),
         ({"momentum": 1.0}, "momentum"),
-        ({"trusted_first": 1.0}, "trusted_first"),
+        ({"belief_folds": 1}, "belief_folds"),
         ({"precision": "float16"}, "bfloat16"),
     ],
 )
@@ -73,7 +73,7 @@ def test_the_papers_figures() -> None:
         0.05,
         "symmetric_kl",
     )
-    assert paper.trusted_epochs == 0
+    assert paper.epochs_before == 0
     assert not paper.trusted_joins_training
 
 
@@ -84,9 +84,10 @@ def test_solvers() -> None:
 
 
 def test_e_is_a_quarter_of_the_passes_over_all_points() -> None:
-    assert Config(epochs=60).hyper_start == 30 + 7
-    assert Config(epochs=60, trusted_first=0.0).hyper_start == 15
-    assert Config(epochs=60, start_epoch=50).hyper_start == 50
+    assert Config(epochs=60).hyper_start == 2 * 60 + 15
+    assert Config(epochs=60, belief_folds=0).hyper_start == 15
+    assert Config(epochs=60, belief_epochs=10).hyper_start == 35
+    assert Config(epochs=60, start_epoch=50).hyper_start == 2 * 60 + 50
 
 
 def test_learns_names_the_tables() -> None:

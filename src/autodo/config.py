@@ -75,8 +75,8 @@ class Config:
     learn_labels: bool = True
     """Learn S, what each label should be; otherwise labels are hard and the loss cross-entropy."""
     smoothing: float = 0.001
-    """Label smoothing at the start of S. The paper's 0.1 lends every class 0.1 / C of all points: of
-    ten classes, 1% to one that may have 0.1% of its own."""
+    """Label smoothing at the start of S. The paper's 0.1 lends every class 0.1 / C of all points:
+    of ten classes, 1% to one that may have 0.1% of its own."""
     loss: str = "kl"
     """Training loss on soft labels: "kl", "symmetric_kl" (the paper's) or "cross_entropy"."""
 

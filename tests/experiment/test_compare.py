@@ -168,7 +168,7 @@ def test_balanced_batches_have_equal_classes() -> None:
 def test_the_papers_way_keeps_the_budget_and_nothing_else_of_ours() -> None:
     paper = papers(Config(epochs=40, lr=0.3, batch_size=7, seed=5))
     assert (paper.epochs, paper.lr, paper.batch_size, paper.seed) == (40, 0.3, 7, 5)
-    assert (paper.start_epoch, paper.lambda_optimizer, paper.trusted_first) == (10, "rmsprop", 0.0)
+    assert (paper.start_epoch, paper.lambda_optimizer, paper.belief_folds) == (10, "rmsprop", 0)
     assert paper.loss == "symmetric_kl"
 
 

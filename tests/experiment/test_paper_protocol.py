@@ -30,7 +30,7 @@ def test_what_all_cells_share(cell: Cell) -> None:
     assert config.lambda_schedule
     # Nothing that the paper does not have.
     assert not config.trusted_joins_training
-    assert (config.trusted_first, config.prior_adjustment) == (0.0, 0.0)
+    assert (config.belief_folds, config.prior_adjustment) == (0, 0.0)
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=IDS)

@@ -149,13 +149,13 @@ def test_gallery_and_data_are_those_of_the_points(run: Path, parsed: Parsed) -> 
     assert np.allclose(score, [p["label_score"] for p in points], atol=2e-5)
 
 
-def test_curves_say_where_trusted_alone_ends_and_lambda_starts(run: Path, html: str) -> None:
+def test_curves_say_where_the_first_networks_end_and_lambda_starts(run: Path, html: str) -> None:
     data = page.page_data(Run.open(run))["curves"]
     config = Run.open(run).config
-    assert data["trusted_epochs"] == config.trusted_epochs == 10
-    assert data["lambda_start"] == config.hyper_start == 12
-    assert len(data["epochs"]) == 20
-    assert "The first 10 epochs saw the trusted images alone" in html
+    assert data["epochs_before"] == config.epochs_before == 40
+    assert data["lambda_start"] == config.hyper_start == 45
+    assert len(data["epochs"]) == 60
+    assert "The first 40 epochs belong to networks that each left out a part" in html
 
 
 # What it must not do
@@ -223,7 +223,7 @@ def test_a_run_saved_from_python_has_a_report_without_pictures(run: Path, tmp_pa
         ({"learn_labels": False}, "Labels were not learned"),
         ({"augment": "none"}, "This run had no augmentation"),
         ({"shared_augment": True}, "All images share one row"),
-        ({"trusted_first": 0.0, "start_epoch": 20}, "were not learned in this run"),
+        ({"belief_folds": 0, "start_epoch": 20}, "were not learned in this run"),
     ],
 )
 def test_what_was_not_learned_is_said(

@@ -18,7 +18,7 @@ from autodo.train.loop import Trainer
 from autodo.train.points import points_table
 
 QUICK = Config(
-    epochs=4, warmup_epochs=1, batch_size=64, hyper_batch_size=64, belief_views=1, device="cpu"
+    epochs=4, warmup_epochs=1, batch_size=64, hyper_batch_size=64, belief_epochs=2, device="cpu"
 )
 
 
@@ -40,41 +40,92 @@ def changed(before: dict[str, torch.Tensor], run: Trainer) -> set[str]:
     return {name for name, was in before.items() if not torch.equal(was, run.data.table(name).rows)}
 
 
-def test_the_first_phase_sees_trusted_points_only(task: Task) -> None:
-    """Other labels in train cannot matter before the first pass over train."""
+def test_a_network_of_the_first_phases_never_sees_its_fold(task: Task) -> None:
+    """Other labels of fold 0, trusted ones too, cannot matter to the network without it."""
+    fold = trainer(task, QUICK).fold
     weights = []
-    for labels in (task.train.labels, task.train.labels.flip(0)):
-        other = dataclasses.replace(task, train=task.train.with_labels(labels))
-        run = trainer(other, QUICK)
-        epochs = run.epochs()
-        next(epochs), next(epochs)
+    for shift in (0, 1):
+        moved = [
+            torch.where(part == 0, (data.labels + shift) % 10, data.labels)
+            for data, part in zip(
+                (task.train, task.trusted), fold.split([len(task.train), 200]), strict=True
+            )
+        ]
+        other = Task(
+            train=task.train.with_labels(moved[0]),
+            trusted=task.trusted.with_labels(moved[1]),
+            test=task.test,
+        )
+        # Other labels would be dealt out otherwise, and the trusted mix would change.
+        run = trainer(other, dataclasses.replace(QUICK, prior_adjustment=0.0))
+        run.fold = fold
+        for _ in range(QUICK.belief_epochs or 0):
+            run._descend_theta(0, run.phases[0])
         weights.append(run.head.weight.detach().clone())
     assert torch.equal(*weights)
 
 
 def test_phases_come_in_order(task: Task) -> None:
-    """Two epochs on trusted, then labels from belief, then lambda from E on."""
-    run = trainer(task, dataclasses.replace(QUICK, epochs=6, start_epoch=4))
-    start = rows(run)
+    """Two networks that leave out a fold, labels from each, then lambda from E on."""
+    run = trainer(task, dataclasses.replace(QUICK, start_epoch=1))
+    start, fold = rows(run), run.fold[: run.count]
+    initial = run.head.weight.detach().clone()
     epochs = run.epochs()
-    for _ in range(3):
-        assert changed(start, run) == set()
-        metrics = next(epochs)
-        assert "noise_rate" not in metrics
-    metrics = next(epochs)
-    assert metrics["noise_rate"] > 0
-    assert changed(start, run) == {"label"}
+    assert next(epochs)["fold"] == 1
+    assert changed(start, run) == set()
+    assert next(epochs)["noise_rate"] > 0
+    moved = (rows(run)["label"] != start["label"])[: run.count].any(1)
+    assert moved[fold == 0].any()
+    assert not moved[fold == 1].any()
+    assert next(epochs)["fold"] == 2
+    assert next(epochs)["noise_rate"] > 0
+    moved = (rows(run)["label"] != start["label"])[: run.count].any(1)
+    assert moved[fold == 1].any()
     believed = rows(run)
+    assert "fold" not in next(epochs)
+    assert changed(believed, run) == set()
     next(epochs)
     assert changed(believed, run) == {"augment", "weight", "label"}
+    assert not torch.equal(run.head.weight, initial)
+
+
+def test_every_phase_starts_from_the_same_weights(task: Task) -> None:
+    """With a rate of nothing they never leave them."""
+    run = trainer(task, dataclasses.replace(QUICK, lr=1e-12, weight_decay=0.0, learn_augment=False))
+    initial = run.head.weight.detach().clone()
+    with torch.no_grad():
+        epochs = run.epochs()
+        with torch.enable_grad():
+            next(epochs), next(epochs)
+        run.head.weight += 1
+        with torch.enable_grad():
+            next(epochs)
+    torch.testing.assert_close(run.head.weight.detach(), initial)
+
+
+def test_a_second_round_learns_from_the_labels_of_the_first(task: Task) -> None:
+    config = dataclasses.replace(QUICK, belief_rounds=2, belief_epochs=6, epochs=1)
+    history = list(trainer(task, config).epochs())
+    assert [m["fold"] for m in history if "noise_rate" in m] == [1, 2, 1, 2]
+    given = [m["train_loss"] for m in history[:12] if m["fold"] == 1][-1]
+    learned = [m["train_loss"] for m in history[12:24] if m["fold"] == 1][-1]
+    assert learned < 0.7 * given  # 40% of the given labels are noise, which nothing predicts
 
 
 def test_each_phase_has_its_own_cosine(task: Task) -> None:
-    history = list(trainer(task, dataclasses.replace(QUICK, epochs=8)).epochs())
+    history = list(trainer(task, QUICK).epochs())
     rates = [metrics["lr"] for metrics in history]
-    assert rates[3] == pytest.approx(0.001 * QUICK.lr)
-    assert rates[7] == pytest.approx(0.001 * QUICK.lr)
+    for last in (1, 3, 7):
+        assert rates[last] == pytest.approx(0.001 * QUICK.lr)
     assert max(rates[4:]) > 0.5 * QUICK.lr
+
+
+def test_classes_that_trusted_points_lack_leave_the_networks_own_belief(task: Task) -> None:
+    """Of one trusted point per class only one fold has it."""
+    first = torch.stack([(task.trusted.labels == c).nonzero()[0, 0] for c in range(10)])
+    few = dataclasses.replace(task, trusted=task.trusted.subset(first.numpy()))
+    history = list(trainer(few, dataclasses.replace(QUICK, epochs=1)).epochs())
+    assert all(0 <= m["noise_rate"] <= 1 for m in history if "noise_rate" in m)
 
 
 def test_the_papers_way_has_one_phase_and_lambda_from_e_on(task: Task) -> None:
@@ -92,7 +143,7 @@ def test_the_papers_way_has_one_phase_and_lambda_from_e_on(task: Task) -> None:
 
 def test_only_what_is_asked_for_is_learned(task: Task) -> None:
     config = dataclasses.replace(
-        QUICK, trusted_first=0.0, start_epoch=0, epochs=1, learn_augment=False, learn_weights=False
+        QUICK, belief_folds=0, start_epoch=0, epochs=1, learn_augment=False, learn_weights=False
     )
     run = trainer(task, config)
     start = rows(run)
@@ -116,7 +167,7 @@ def test_a_hyper_step_every_third_batch(task: Task) -> None:
         nonlocal steps
         steps += 1
 
-    config = dataclasses.replace(QUICK, epochs=1, trusted_first=0.0, start_epoch=0, hyper_every=3)
+    config = dataclasses.replace(QUICK, epochs=1, belief_folds=0, start_epoch=0, hyper_every=3)
     run = trainer(task, config)
     run.on_step = count
     next(run.epochs())
@@ -127,10 +178,10 @@ def test_a_hyper_step_every_third_batch(task: Task) -> None:
 
 def test_logits_are_adjusted_to_the_mix_that_is_trained_on(task: Task) -> None:
     """log(share in training / share in trusted), from soft labels, weights and the trusted rows."""
-    run = trainer(task, dataclasses.replace(QUICK, epochs=1, trusted_first=0.0, start_epoch=9))
+    run = trainer(task, dataclasses.replace(QUICK, epochs=1, belief_folds=0, start_epoch=9))
     next(run.epochs())
     trained = torch.cat([task.train.labels, task.trusted.labels]).bincount(minlength=10).float()
-    trained = 0.9 * trained / trained.sum() + 0.1 / 10
+    trained = 0.999 * trained / trained.sum() + 0.001 / 10
     trusted = task.trusted.labels.bincount(minlength=10) + 1.0
     expected = (trained / (trusted / trusted.sum())).log()
     assert run.data.logit_adjustment is not None
@@ -140,7 +191,7 @@ def test_logits_are_adjusted_to_the_mix_that_is_trained_on(task: Task) -> None:
 def test_density_matching_numbers_are_those_of_autograd(task: Task) -> None:
     """Section 2.3: gradients of the trusted and the training loss at the head, by autograd."""
     config = dataclasses.replace(
-        QUICK, epochs=2, trusted_first=0.0, start_epoch=1, augment="none", prior_adjustment=0.0
+        QUICK, epochs=2, belief_folds=0, start_epoch=1, augment="none", prior_adjustment=0.0
     )
     run = trainer(task, config)
     metrics = list(run.epochs())[-1]

@@ -1,6 +1,6 @@
 """What a label probably is, given what a network believes that has never seen it.
 
-A network that has learned from trusted points alone believes b_i(c) of training point i. True
+A network that has not seen training point i believes b_i(c) of it. True
 classes are drawn with shares pi, and class c is labelled y with probability T[c, y]. Then
 
     P(true = c | belief, given = y)  ~  b_i(c)^(1/tau) pi_c / pi0_c T[c, y]

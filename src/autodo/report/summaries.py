@@ -127,12 +127,10 @@ def curves(run: Run) -> dict[str, Any]:
         if any(m.get(name) is not None for m in run.metrics)
     ]
     config = run.config
-    starts = (
-        config.hyper_start if config.learns and config.hyper_start < config.total_epochs else None
-    )
+    learned = config.learns and config.hyper_start < config.total_epochs
     return {
         "epochs": [m["epoch"] for m in run.metrics],
         "series": series,
         "epochs_before": config.epochs_before,
-        "lambda_start": starts,
+        "lambda_start": config.hyper_start if learned else None,
     }

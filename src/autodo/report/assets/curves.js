@@ -36,7 +36,7 @@ function drawCurves(root) {
     if (epochs_before > 0) {
       const end = x(Math.min(epochs_before + 0.5, last));
       drawn.append(svg("rect", { class: "phase", x: left, y: top, width: Math.max(0, end - left), height: height - top - bottom }));
-      drawn.append(svg("text", { class: "phase-text", x: left + 4, y: top - 9 }, end - left > 100 ? "trusted alone" : "trusted"));
+      drawn.append(svg("text", { class: "phase-text", x: left + 4, y: top - 9 }, end - left > 100 ? "networks before" : "before"));
     }
     for (const v of log ? logTicks(low, high) : ticks(0, high, 4)) {
       drawn.append(svg("line", { class: "gridline", x1: left, x2: width - right, y1: y(v), y2: y(v) }));
