@@ -47,7 +47,7 @@ class Config:
     """
 
     epochs: int = 60
-    """Passes over the training set."""
+    """Passes of the network over the training set, those before it (``belief_folds``) not counted."""
     batch_size: int = 128
     """Points per training step; capped at the size of the set."""
     lr: float = 0.02
@@ -74,9 +74,9 @@ class Config:
     """Learn W, how much each point counts."""
     learn_labels: bool = True
     """Learn S, what each label should be; otherwise labels are hard and the loss cross-entropy."""
-    smoothing: float = 0.001
-    """Label smoothing at the start of S. The paper's 0.1 lends every class 0.1 / C of all points:
-    of ten classes, 1% to one that may have 0.1% of its own."""
+    smoothing: float = 0.1
+    """Label smoothing at the start of S: towards the mix of classes where ``prior_adjustment`` is
+    above 0, so that no class gains by it, and as in the paper towards all equally otherwise."""
     loss: str = "kl"
     """Training loss on soft labels: "kl", "symmetric_kl" (the paper's) or "cross_entropy"."""
 
@@ -84,11 +84,12 @@ class Config:
     """Networks that learn first, from the given labels and the trusted points, each without one of
     so many folds. What each believes of its own fold, which it has not seen, sets the labels to
     begin with. 0 is the paper's way: none."""
-    belief_rounds: int = 1
+    belief_rounds: int = 2
     """How often networks do so; from the second round on they learn from the labels of the one
     before instead of the given ones."""
     belief_epochs: int | None = None
-    """Epochs of each of those networks, over the folds it sees; None is as many as ``epochs``."""
+    """Epochs of each of those networks, over the folds it sees; None shares ``epochs`` out among
+    the rounds, so that all of them together take as many steps as the training that follows."""
     trusted_joins_training: bool = True
     """The trusted points are trained on too, with weight 1 and their own labels."""
     balanced_batches: bool = False
@@ -195,7 +196,6 @@ class Config:
             "lr": 0.1,
             "weight_decay": 1e-4,
             "loss": "symmetric_kl",
-            "smoothing": 0.1,
             "belief_folds": 0,
             "trusted_joins_training": False,
             "prior_adjustment": 0.0,
@@ -224,7 +224,7 @@ class Config:
         """Epochs of the networks whose belief the labels begin with, all together."""
         if not self.learn_labels:
             return 0
-        each = self.epochs if self.belief_epochs is None else self.belief_epochs
+        each = self.belief_epochs or max(1, self.epochs // self.belief_rounds)
         return self.belief_rounds * self.belief_folds * each
 
     @property

@@ -30,6 +30,7 @@ POSTERIOR_POINTS = 5000
 """Points from which the noise is estimated, at the most, or 100 per class if that is more."""
 LARGEST_WEIGHT = 5.0
 """Of a belief in a stack; beliefs that are never wrong would get an infinite one."""
+LARGEST_TEMPERATURE = 8.0
 CLOSE = 3e-3
 """Tolerance where points are so few that heads part them all: curvature then is far below usual."""
 FOLDS, CHOICE, NOISE = range(3)
@@ -57,13 +58,20 @@ class Labels:
 
 
 def estimate_labels(
-    log_belief: Tensor, given: Tensor, trusted_shares: Tensor, generator: torch.Generator
+    log_belief: Tensor,
+    given: Tensor,
+    trusted_shares: Tensor,
+    generator: torch.Generator,
+    *,
+    least_temperature: float = 0.0,
 ) -> Labels:
     """Estimate noise, temperature and class mix on some of the points, to be used on all."""
     count, classes = log_belief.shape
     limit = max(POSTERIOR_POINTS, 100 * classes)
     some = torch.randperm(count, generator=generator)[:limit].to(given.device)
-    noise = label_posterior(log_belief[some], given[some], trusted_shares)
+    noise = label_posterior(
+        log_belief[some], given[some], trusted_shares, least_temperature=least_temperature
+    )
     if math.isinf(noise.temperature):
         nothing = torch.zeros(classes, device=log_belief.device)
         return Labels(noise=None, log_transition=nothing, log_ratio=nothing)
@@ -166,7 +174,10 @@ def learn(
         l2 = choose_l2(points, soft, folds_of, choices, shift)
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
         belief = _belief(heads, features, fold)
-        labels = estimate_labels(belief, given, shares, generator)
+        labels = estimate_labels(
+            belief, given, shares, generator,
+            least_temperature=_temperature(heads.belief(trusted, trusted_fold), trusted_labels),
+        )  # fmt: skip
         tell()
     return Learned(
         heads=heads,
@@ -211,6 +222,11 @@ def _belief(heads: Heads, features: Tensor, fold: Tensor) -> Tensor:
     rows = max(1, 2**22 // heads.bias.numel())
     parts = zip(features.split(rows), fold.split(rows), strict=True)
     return torch.cat([heads.belief(*part) for part in parts])
+
+
+def _temperature(log_belief: Tensor, labels: Tensor) -> float:
+    """The temperature at which a belief (n, C) fits labels (n,) that are right best."""
+    return 1 / max(float(stack([log_belief], labels)[0]), 1 / LARGEST_TEMPERATURE)
 
 
 def _shift(labels: Tensor, trusted_shares: Tensor) -> Tensor:

@@ -21,6 +21,10 @@ PLACES = ("device", "host")
 """Where the rows of the tables can be."""
 
 
+LEAST = 1e-6
+"""The least probability with which a class starts; its logarithm must be finite."""
+
+
 class DatasetModel(nn.Module):
     """What is learned of a dataset of N points.
 
@@ -148,11 +152,17 @@ class DatasetModel(nn.Module):
             return self.label_logits(index).softmax(-1)
         return F.one_hot(self.labels[index], self.num_classes).float()
 
-    def set_soft_labels(self, index: Tensor, q: Tensor, smoothing: float) -> None:
-        """Let the labels of ``index`` start anew from q (B, C), smoothed as given labels are."""
-        for some, part in zip(index.split(PART), q.split(PART), strict=True):
-            smooth = (1 - smoothing) * part + smoothing / self.num_classes
-            self.table("label").assign(some, smooth.log())
+    def set_soft_labels(
+        self, index: Tensor, q: Tensor, smoothing: float, toward: Tensor | None = None
+    ) -> None:
+        """Let the labels of ``index`` start anew from q (B, C), smoothed as given labels are.
+
+        ``toward`` (C,) is the mix of classes in which smoothing adds to a label; unless told, all
+        classes equally.
+        """
+        added = 1 / self.num_classes if toward is None else toward
+        smooth = (1 - smoothing) * q + smoothing * added
+        self.table("label").assign(index, smooth.clamp_min(LEAST).log())
 
     def class_shares(self, points: int | Tensor | None = None) -> Tensor:
         """(C,) the mix of classes that points train on: w-weighted mean of q.

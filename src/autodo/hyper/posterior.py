@@ -44,7 +44,12 @@ class LabelPosterior:
 
 
 def label_posterior(
-    log_belief: Tensor, labels: Tensor, trusted_shares: Tensor, *, iterations: int = 30
+    log_belief: Tensor,
+    labels: Tensor,
+    trusted_shares: Tensor,
+    *,
+    least_temperature: float = 0.0,
+    iterations: int = 30,
 ) -> LabelPosterior:
     """Weigh belief against given labels.
 
@@ -52,6 +57,8 @@ def label_posterior(
         log_belief: (N, C) log-probabilities of a network that was not trained on these points.
         labels: (N,) given labels.
         trusted_shares: (C,) class mix under which the network learned.
+        least_temperature: that of points whose label is known to be right, if there are any; the
+            belief is taken for no surer than it is right there.
 
     Forty beliefs, all but the last in keeping with the given label; that one is taken for wrong:
 
@@ -62,7 +69,8 @@ def label_posterior(
     """
     fits = (
         _fit(F.log_softmax(log_belief / tau, -1), labels, trusted_shares, tau, iterations)
-        for tau in TEMPERATURES
+        for tau in (least_temperature, *TEMPERATURES)
+        if tau > 0 and tau >= least_temperature
     )  # one at a time in memory
     best = max(fits, key=lambda fit: fit.log_likelihood)
     count, classes = log_belief.shape

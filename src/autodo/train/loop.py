@@ -31,6 +31,7 @@ from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
+from autodo.train.helpers import copied, scores, then
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.phases import Phase, deal, phases
 from autodo.train.recorded_policy import RecordedPolicy
@@ -43,6 +44,8 @@ TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
 """Purposes of random numbers: the second word of every derived seed."""
 
 EVALUATION_BATCH = 512
+PART = 65536
+"""Points whose labels are written at a time."""
 DENSITY_POINTS = 1024
 """Training points on which the two gradients of the density-matching view are compared."""
 
@@ -110,7 +113,11 @@ class Trainer:
         self.history: list[Metrics] = []
         self.phases = phases(config)
         self.fold = deal(train.labels, trusted.labels, config)
-        self.initial = _copied(self.model) if len(self.phases) > 1 else {}
+        self.initial = copied(self.model) if len(self.phases) > 1 else {}
+        if config.learn_labels and self.data.logit_adjustment is not None:
+            every = torch.arange(len(points), device=self.device)
+            for part in (every[: self.count], every[self.count :]):
+                self._start_given(part)
 
     @property
     def total_steps(self) -> int:
@@ -243,8 +250,17 @@ class Trainer:
             features[ours], labels[ours], features[~ours], labels[~ours], log_belief[ours],
             self._trusted_shares(), seed=derive(self.config.seed, BELIEF, fold),
         )  # fmt: skip
-        self.data.set_soft_labels(points[ours], q, self.config.smoothing)
+        toward = None if self.data.logit_adjustment is None else q.mean(0)
+        self.data.set_soft_labels(points[ours], q, self.config.smoothing, toward)
         return metrics
+
+    def _start_given(self, index: Tensor) -> None:
+        """The given labels of ``index``, smoothed towards their mix of classes."""
+        classes = self.data.num_classes
+        shares = torch.bincount(self.data.labels[index], minlength=classes) / len(index)
+        for part in index.split(PART):  # a one-hot table of all points may not fit
+            q = F.one_hot(self.data.labels[part], classes).float()
+            self.data.set_soft_labels(part, q, self.config.smoothing, shares)
 
     def _trusted_shares(self) -> Tensor:
         counts = torch.bincount(self.trusted.labels, minlength=self.data.num_classes) + 1.0
@@ -317,10 +333,10 @@ class Trainer:
         encoder = self.take.encode
         with evaluating(self.model):
             features, labels = self._features(self.trusted, encoder)
-            metrics = {f"trusted_{k}": v for k, v in self._score(features, labels).items()}
+            metrics = {f"trusted_{k}": v for k, v in scores(self.head, features, labels).items()}
             if self.test is not None:
-                scores = self._score(*self._features(self.test, encoder))
-                metrics |= {f"test_{k}": v for k, v in scores.items()}
+                found = scores(self.head, *self._features(self.test, encoder))
+                metrics |= {f"test_{k}": v for k, v in found.items()}
             if self.config.learns:
                 metrics |= self._density(epoch, encoder, features, labels)
         return metrics
@@ -355,11 +371,6 @@ class Trainer:
         features = [encoder(images) for images, _, _ in batches]
         return torch.cat(features), loader.labels
 
-    def _score(self, features: Tensor, labels: Tensor) -> dict[str, float]:
-        logits = self.head(features)
-        error = (logits.argmax(-1) != labels).float().mean()
-        return {"loss": float(F.cross_entropy(logits, labels)), "error": float(error)}
-
     def _generator(self, *purpose: int) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.config.seed, *purpose))
 
@@ -367,7 +378,7 @@ class Trainer:
         """The global generators (dropout and the like) as a function of the epoch inside."""
         cuda = [self.device] if self.device.type == "cuda" else []
         context = torch.random.fork_rng(devices=cuda)
-        return _then(context, lambda: torch.manual_seed(derive(self.config.seed, MODEL, epoch)))
+        return then(context, lambda: torch.manual_seed(derive(self.config.seed, MODEL, epoch)))
 
     def state(self) -> dict[str, Any]:
         """All that changes during a run."""
@@ -387,21 +398,3 @@ class Trainer:
         self.data.load_state_dict(state["data"])
         self.history = list(state["history"])
         self.initial = state["initial"]
-
-
-def _copied(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-class _then:
-    """A context manager that does one thing more after entering."""
-
-    def __init__(self, context: Any, action: Callable[[], object]) -> None:
-        self.context, self.action = context, action
-
-    def __enter__(self) -> None:
-        self.context.__enter__()
-        self.action()
-
-    def __exit__(self, *error: Any) -> None:
-        self.context.__exit__(*error)

@@ -51,7 +51,8 @@ def summary(metrics: Metrics) -> str:
     ]
     if "test_error" in metrics:
         parts.append(f"test error {100 * metrics['test_error']:.1f}%")
-    return ", ".join(parts)
+    network = f"network without fold {metrics['fold']}: " if "fold" in metrics else ""
+    return network + ", ".join(parts)
 
 
 class _TwoLines(Progress):

@@ -1,0 +1,35 @@
+"""Small helpers of the loop: scores of features, a copy of weights, one thing more on entering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def scores(head: nn.Linear, features: Tensor, labels: Tensor) -> dict[str, float]:
+    """Cross-entropy and share of errors of a head on features (n, D) with labels (n,)."""
+    logits = head(features)
+    error = (logits.argmax(-1) != labels).float().mean()
+    return {"loss": float(F.cross_entropy(logits, labels)), "error": float(error)}
+
+
+def copied(model: nn.Module) -> dict[str, Tensor]:
+    """The state of ``model``, which later steps do not change."""
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+
+class then:
+    """A context manager that does one thing more after entering."""
+
+    def __init__(self, context: Any, action: Callable[[], object]) -> None:
+        self.context, self.action = context, action
+
+    def __enter__(self) -> None:
+        self.context.__enter__()
+        self.action()
+
+    def __exit__(self, *error: Any) -> None:
+        self.context.__exit__(*error)
