@@ -61,7 +61,7 @@ class Study:
         self.args, self.builder = args, find(args.network)
         self.config = Config(
             epochs=args.epochs,
-            warmup_epochs=max(1, args.epochs // 10),
+            warmup_epochs=min(5, max(1, args.epochs // 10)),
             batch_size=args.batch_size,
             lr=args.lr,
             device=args.device,

@@ -47,7 +47,7 @@ class Config:
     """
 
     epochs: int = 60
-    """Passes of the network over the training set, those before it (``belief_folds``) not counted."""
+    """Passes of the network over the training set; what ``belief_folds`` takes comes before."""
     batch_size: int = 128
     """Points per training step; capped at the size of the set."""
     lr: float = 0.02

@@ -23,7 +23,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option(help="Where svhn, cifar10 ... lie; else they are fetched.", metavar="FOLDER"),
 ]
-Epochs = Annotated[int | None, typer.Option(help="Passes of the final network over the training set.")]
+Epochs = Annotated[int | None, typer.Option(help="Passes of the network over the training set.")]
 BatchSize = Annotated[int | None, typer.Option(help="Images per training step.")]
 Rate = Annotated[float | None, typer.Option(help="Peak learning rate.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda, cuda:1 ...")]
