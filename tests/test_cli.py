@@ -399,7 +399,7 @@ def test_a_bug_keeps_its_traceback(photos: Path, monkeypatch: pytest.MonkeyPatch
 def test_loss_that_is_not_finite_names_points(photos: Path) -> None:
     result = fit("-q", "--lr", "1e30")
     assert result.exit_code == 2
-    assert "the training loss of the points" in result.stderr
+    assert "of the points" in result.stderr
     assert "lower lr" in result.stderr
 
 

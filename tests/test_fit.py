@@ -242,10 +242,10 @@ def test_save_writes_what_out_would_have(tmp_path: Path) -> None:
 
 
 def test_label_issues_come_with_the_surest_first() -> None:
-    # 20 of 200 labels moved on by one. Measured over seeds 0 to 3: 18 of the first 20 issues are.
+    # 20 of 200 labels moved on by one. Measured over seeds 0 to 2: 18 or 19 of the first 20 are.
     labels = TRAIN.labels.clone()
     labels[:20] = (labels[:20] + 1) % 10
-    config = autodo.Config(epochs=20, batch_size=64, device="cpu", augment="none")
+    config = autodo.Config(epochs=40, batch_size=64, device="cpu", augment="none")
     issues = fit(autodo_model(), train=TRAIN.with_labels(labels), config=config).label_issues
     scores = issues["label_score"].to_pylist()
     assert scores == sorted(scores)

@@ -8,12 +8,26 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from autodo.errors import NumericalError
+from autodo.train.watch import preview
+
 
 def scores(head: nn.Linear, features: Tensor, labels: Tensor) -> dict[str, float]:
     """Cross-entropy and share of errors of a head on features (n, D) with labels (n,)."""
     logits = head(features)
     error = (logits.argmax(-1) != labels).float().mean()
     return {"loss": float(F.cross_entropy(logits, labels)), "error": float(error)}
+
+
+def check_finite(features: Tensor, index: Tensor) -> None:
+    """Raise if a network's features (n, D) of the points ``index`` (n,) are not numbers."""
+    finite = features.isfinite().all(-1)
+    if not bool(finite.all()):
+        raise NumericalError(
+            f"the features of the points {preview(index[~finite])} are not finite",
+            "the learning rate is too high for this network, or these images are extreme",
+            "lower lr; look at these examples",
+        )
 
 
 def copied(model: nn.Module) -> dict[str, Tensor]:

@@ -31,7 +31,7 @@ from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
-from autodo.train.helpers import copied, scores, then
+from autodo.train.helpers import check_finite, copied, scores, then
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.phases import Phase, deal, phases
 from autodo.train.recorded_policy import RecordedPolicy
@@ -245,6 +245,7 @@ class Trainer:
             features = torch.cat(encoded)
             log_belief = F.log_softmax(self.head(features).float(), -1)
         points = points.to(self.device)
+        check_finite(features, points)
         labels, ours = self.data.labels[points], points < self.count
         q, metrics = believed_labels(
             features[ours], labels[ours], features[~ours], labels[~ours], log_belief[ours],
