@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 from cases import assert_near, seeded
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -58,6 +58,7 @@ def test_neumann_is_the_polynomial_of_the_dense_matrix(size, seed, steps, alpha)
 
 @settings(max_examples=50, deadline=None)
 @given(size=sizes, seed=seeds)
+@example(size=2, seed=53969)  # its leading eigenvector is orthogonal to the first start
 def test_automatic_alpha_converges_on_positive_definite_matrices(size, seed):
     matrix, v = positive_definite(size, seed), normal(seed + 2, size)
     residuals = [

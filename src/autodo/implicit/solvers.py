@@ -69,15 +69,16 @@ def largest_eigenvalue(matvec: MatVec, like: Tensor, iterations: int = 8) -> Ten
     >>> round(float(largest_eigenvalue(lambda x: H @ x, torch.zeros(2))), 3)
     3.0
     """
-    # A fixed, structureless start: reproducible, and never orthogonal to the answer by symmetry.
-    x = torch.sin(1.0 + torch.arange(like.numel(), device=like.device, dtype=like.dtype))
-    x = x.view_as(like)
+    # Fixed, structureless vectors: reproducible, and hardly orthogonal to the answer. In few
+    # dimensions one of them may be; halfway another joins, and no vector is orthogonal to both.
+    angle = 1.0 + torch.arange(like.numel(), device=like.device, dtype=like.dtype).view_as(like)
     tiny = torch.finfo(like.dtype).tiny
-    eigenvalue = like.new_zeros(())
-    for _ in range(iterations):
-        x = x / norm(x).clamp_min(tiny)
-        x = matvec(x)
-        eigenvalue = norm(x)
+    x, eigenvalue = torch.sin(angle), like.new_zeros(())
+    for k in range(iterations):
+        if k == iterations // 2:
+            x = x / norm(x).clamp_min(tiny) + torch.cos(angle) / norm(torch.cos(angle))
+        x = matvec(x / norm(x).clamp_min(tiny))
+        eigenvalue = torch.maximum(eigenvalue, norm(x))
     return eigenvalue
 
 
