@@ -335,6 +335,8 @@ class Trainer:
         with evaluating(self.model):
             features, labels = self._features(self.trusted, encoder)
             metrics = {f"trusted_{k}": v for k, v in scores(self.head, features, labels).items()}
+            if epoch < self.phases[-1].start:
+                return metrics  # of a network that serves to judge labels
             if self.test is not None:
                 found = scores(self.head, *self._features(self.test, encoder))
                 metrics |= {f"test_{k}": v for k, v in found.items()}
