@@ -35,6 +35,7 @@ from autodo.commands.given import make_network
 from autodo.config import Config
 from autodo.data import Examples
 from autodo.data.sources import load
+from autodo.experiment.bench.timing import wait
 from autodo.experiment.methods import run_autodo
 from autodo.experiment.own_task import task_maker
 from autodo.hyper.dataset_model import DatasetModel
@@ -85,18 +86,13 @@ class Record:
 def milliseconds(run: Callable[[Tensor], object], batches: list[Tensor]) -> float:
     """Of one call, over all batches; the device is waited for at both ends only."""
     device = batches[0].device
-
-    def wait() -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
     for index in batches[: WARM_UP + 2]:
         run(index)
-    wait()
+    wait(device)
     start = time.perf_counter()
     for index in batches:
         run(index)
-    wait()
+    wait(device)
     return 1e3 * (time.perf_counter() - start) / len(batches)
 
 

@@ -27,6 +27,7 @@ from autodo.data.map_images import MapImages
 from autodo.data.randomness import derive
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
+from autodo.hyper.table import PART
 from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
@@ -44,8 +45,6 @@ TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
 """Purposes of random numbers: the second word of every derived seed."""
 
 EVALUATION_BATCH = 512
-PART = 65536
-"""Points whose labels are written at a time."""
 DENSITY_POINTS = 1024
 """Training points on which the two gradients of the density-matching view are compared."""
 

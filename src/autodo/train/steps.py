@@ -7,6 +7,7 @@ Both are functions of tensors alone, so that on CUDA they are recorded once and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -57,8 +58,12 @@ class Steps:
             fused=self.on_cuda,
         )
         pool = torch.cuda.graph_pool_handle() if self.on_cuda else None
-        self._theta = Recorded(self._descend, device, pool=pool, enabled=config.cuda_graphs)
-        self._given = Recorded(self._descend_given, device, pool=pool, enabled=config.cuda_graphs)
+        self._theta = Recorded(
+            partial(self._sgd, data.loss), device, pool=pool, enabled=config.cuda_graphs
+        )
+        self._given = Recorded(
+            partial(self._sgd, data.given_loss), device, pool=pool, enabled=config.cuda_graphs
+        )
         self._features = Recorded(
             lambda images: (self.encode(images),), device, pool=pool, enabled=config.cuda_graphs
         )
@@ -90,12 +95,6 @@ class Steps:
         for held in self.optimizer.state.values():
             if held.get("momentum_buffer") is not None:
                 held["momentum_buffer"].zero_()  # in place: recorded steps know its address
-
-    def _descend(self, images: Tensor, index: Tensor, noise: Tensor | None) -> tuple[Tensor]:
-        return self._sgd(self.data.loss, images, index, noise)
-
-    def _descend_given(self, images: Tensor, index: Tensor, noise: Tensor | None) -> tuple[Tensor]:
-        return self._sgd(self.data.given_loss, images, index, noise)
 
     def _sgd(
         self,
