@@ -1,12 +1,15 @@
 """Every method on every cell of the study, as far as the time allows; the same command goes on.
 
-    python benchmarks/study.py --data-dir DATA --minutes 9           # SVHN and CIFAR-10, on a GPU
+    python benchmarks/study.py --data-dir DATA --minutes 9 --processes 3     # SVHN, CIFAR-10: a GPU
     python benchmarks/study.py --datasets digits --trusted 50 200 --network small_cnn --epochs 60 \
         --batch-size 128 --lr 0.02
 
 A cell is a dataset, a distortion and a number of trusted points, and is one comparison of
 ``autodo compare`` under OUT. Seeds go round outermost, so that what is there so far covers all
-cells. With --labels FILE the labels that people gave to CIFAR-10 (CIFAR-10N) are cells too.
+cells. With --labels FILE the labels that people gave to CIFAR-10 (CIFAR-10N) are cells too;
+--only takes the cells whose folder ends in one of these words, in that order. A small
+network does not fill a large GPU: several processes share it. --set changes a field of the
+configuration, for a table of its own under another --out.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import multiprocessing
 import time
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -29,6 +35,7 @@ from autodo.data.sources import load
 from autodo.experiment.compare import METHODS, OURS, Comparison, run_method
 from autodo.experiment.own_task import task_maker
 from autodo.experiment.score import Score
+from autodo.experiment.task import Task
 from autodo.models.registry import find
 
 DISTORTIONS = ("1-0.0", "1-0.4", "10-0.1", "100-0.0", "100-0.1", "lt100-0.2")
@@ -51,35 +58,71 @@ def cells(args: argparse.Namespace) -> list[Cell]:
     kinds = [(d, k) for d in args.datasets for k in args.distortions]
     if args.labels is not None and "cifar10" in args.datasets:
         kinds += [("cifar10", f"1-file:{args.labels}#{key}") for key in PEOPLE]
-    return [Cell(d, k, trusted) for trusted in args.trusted for d, k in kinds]
+    found = [Cell(d, k, trusted) for trusted in args.trusted for d, k in kinds]
+    if args.only:
+        found = [cell for word in args.only for cell in found if cell.folder.endswith(word)]
+    return found
 
 
-class Study:
-    """The cells with their comparisons; sets are read once."""
+class Runner:
+    """One run after the other in one process, which reads each set once."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.builder = args, find(args.network)
-        self.config = Config(
-            epochs=args.epochs,
-            warmup_epochs=min(5, max(1, args.epochs // 10)),
-            batch_size=args.batch_size,
-            lr=args.lr,
-            device=args.device,
+        changes = tomllib.loads("\n".join(args.set))
+        self.config = Config.from_dict(
+            {
+                "epochs": args.epochs,
+                "warmup_epochs": min(5, max(1, args.epochs // 10)),
+                "batch_size": args.batch_size,
+                "lr": args.lr,
+                "device": args.device,
+                **changes,
+            }
         )
         self.sets: dict[tuple[str, str], Examples] = {}
-        self.comparisons: dict[Cell, Comparison] = {}
-        self.makers = {}
-        for cell in cells(args):
-            source = f"{cell.dataset}:train", str(cell.trusted), f"{cell.dataset}:test"
-            self.makers[cell], about = task_maker(self._load, *source, distortion=cell.distortion)
-            setting = {**about, "model": args.network, "config": self.config.to_toml()}
-            self.comparisons[cell] = Comparison(args.out / cell.folder, setting)
+
+    def task_maker(self, cell: Cell) -> tuple[Callable[[int], Task], dict[str, object]]:
+        source = f"{cell.dataset}:train", str(cell.trusted), f"{cell.dataset}:test"
+        return task_maker(self._load, *source, distortion=cell.distortion)
 
     def _load(self, source: str, name: str) -> Examples:
         dataset, part = source.split(":")
         if (dataset, part) not in self.sets:
             self.sets[dataset, part] = load(dataset, part, data_dir=self.args.data_dir, name=name)
         return self.sets[dataset, part]
+
+    def run(self, cell: Cell, name: str, seed: int) -> Score:
+        task = self.task_maker(cell)[0](seed)
+        config = dataclasses.replace(self.config, seed=seed)
+        network = functools.partial(make_network, self.builder, task.train, seed)
+        return run_method(name, task, config, network)
+
+
+_runner: Runner | None = None
+
+
+def _start(args: argparse.Namespace) -> None:
+    global _runner
+    _runner = Runner(args)
+
+
+def _run(cell: Cell, name: str, seed: int) -> Score:
+    assert _runner is not None
+    return _runner.run(cell, name, seed)
+
+
+class Study:
+    """The cells with their comparisons."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        runner = Runner(args)
+        self.comparisons: dict[Cell, Comparison] = {}
+        for cell in cells(args):
+            _, about = runner.task_maker(cell)
+            setting = {**about, "model": args.network, "config": runner.config.to_toml()}
+            self.comparisons[cell] = Comparison(args.out / cell.folder, setting)
 
     def missing(self) -> Iterator[tuple[Cell, str, int]]:
         for seed in range(self.args.seeds):
@@ -90,20 +133,36 @@ class Study:
 
     def run(self, until: float) -> int:
         """Run what is missing while the time lasts; returns how many are still missing."""
-        for cell, name, seed in self.missing():
-            if time.monotonic() > until:
-                break
-            task = self.makers[cell](seed)
-            config = dataclasses.replace(self.config, seed=seed)
-            network = functools.partial(make_network, self.builder, task.train, seed)
-            score = run_method(name, task, config, network)
-            self.comparisons[cell].add(name, seed, score)
-            print(
-                f"{cell.folder}  seed {seed}  {name}: {100 * score.test_error:.2f}%"
-                f"  {score.seconds:.0f} s",
-                flush=True,
-            )
+        todo = iter(list(self.missing()))
+        running: dict[Future[Score], tuple[Cell, str, int]] = {}
+        with ProcessPoolExecutor(
+            self.args.processes,
+            mp_context=multiprocessing.get_context("spawn"),  # CUDA does not survive a fork
+            initializer=_start,
+            initargs=(self.args,),
+        ) as pool:
+            while True:
+                while len(running) < self.args.processes and time.monotonic() < until:
+                    run = next(todo, None)
+                    if run is None:
+                        break
+                    running[pool.submit(_run, *run)] = run
+                if not running:
+                    break
+                done, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    self._keep(*running.pop(future), future)
         return sum(1 for _ in self.missing())
+
+    def _keep(self, cell: Cell, name: str, seed: int, future: Future[Score]) -> None:
+        score = future.result()
+        self.comparisons[cell].add(name, seed, score)
+        auc = "" if score.auc is None else f"  AUC {score.auc:.3f}"
+        print(
+            f"{cell.folder}  seed {seed}  {name}: {100 * score.test_error:.2f}%{auc}"
+            f"  {score.seconds:.0f} s",
+            flush=True,
+        )
 
 
 def summary(study: Study) -> Table:
@@ -147,6 +206,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD")
+    parser.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="as in TOML")
+    parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--out", type=Path, default=Path("runs/study"))
     args = parser.parse_args()

@@ -121,8 +121,11 @@ class Config:
     """Training and trusted points of one hyper step; capped at the sizes of the sets."""
     hyper_every: int = 1
     """Hyper steps only on every k-th hyper batch of an epoch."""
-    trusted_every: int = 4
-    """Hyper steps that share the features of one trusted batch."""
+    trusted_points: int = 2048
+    """Trusted points that the hyper steps of an epoch follow, drawn anew for each epoch; no more
+    than there are, and than a quarter of the training points those steps visit."""
+    trusted_every: int | None = None
+    """Hyper steps that follow one trusted batch instead of all of those; 1 is the paper's way."""
     solver: str = "neumann"
     """Of the inverse-Hessian product: "neumann", "cg" or "identity"."""
     solver_steps: int = 5
@@ -296,6 +299,7 @@ _LOWER_BOUNDS: dict[tuple[str, ...], float] = {
         "hyper_batch_size",
         "hyper_every",
         "trusted_every",
+        "trusted_points",
         "checkpoint_every",
         "belief_rounds",
         "belief_epochs",

@@ -121,6 +121,7 @@ def test_steps_move_what_they_should() -> None:
     assert not torch.equal(head, bench.trainer.head.weight)
     bench.trainer.model.eval()
     state = bench.trainer.data.table("label").optimizer.state.clone()  # type: ignore[union-attr]
+    bench.encode_trusted()
     bench.hyper()
     after = bench.trainer.data.table("label").optimizer.state
     assert not torch.equal(state, after)  # type: ignore[arg-type]

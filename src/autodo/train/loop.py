@@ -39,6 +39,7 @@ from autodo.train.recorded_policy import RecordedPolicy
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine
 from autodo.train.steps import Steps
+from autodo.train.trusted import trusted_features
 from autodo.train.watch import Watch
 
 TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
@@ -287,7 +288,6 @@ class Trainer:
         elapsed = (epoch - config.hyper_start) * self.hyper_steps
         whole = (config.total_epochs - config.hyper_start) * self.hyper_steps
         warmup = config.warmup_epochs * self.hyper_steps
-        trusted = self.trusted.sampler(config.hyper_batch_size, derive(config.seed, TRUSTED, epoch))
         batches = self.points.batches(
             self.hyper_batch_size,
             seed=derive(config.seed, HYPER, epoch),
@@ -295,18 +295,12 @@ class Trainer:
             points=self.count,
         )
         visited = islice(batches, 0, None, config.hyper_every)
-        chosen = self._generator(AUGMENT, epoch, 2)
-        shared = self._steps_per_trusted_batch()
+        trusted = self.trusted_features(epoch)
         diverged = []
         with evaluating(self.model):
             for k, (images, index, noise) in enumerate(self.prepared(visited, generator)):
-                if k % shared == 0:
-                    trusted_images, trusted_labels, _ = next(trusted)
-                    features = self.take.features(self.policy(trusted_images, chosen))
                 schedule = cosine(elapsed + k, whole, warmup) if config.lambda_schedule else 1.0
-                result = self.take.hyper_step(
-                    images, index, noise, (features, trusted_labels), schedule
-                )
+                result = self.take.hyper_step(images, index, noise, next(trusted), schedule)
                 finite.see(result.finite, index)
                 diverged.append(result.diverged)
                 self.on_step()
@@ -321,11 +315,16 @@ class Trainer:
             )
         return {"solver_diverged": share}
 
-    def _steps_per_trusted_batch(self) -> int:
-        """Theta rests during the outer loop: where nothing is drawn, the features rest too."""
-        if len(self.trusted) <= self.config.hyper_batch_size and self.config.policy == "none":
-            return self.hyper_steps
-        return self.config.trusted_every
+    def trusted_features(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """(features, labels) of trusted points for each hyper step of an epoch, in eval mode."""
+        generator = self._generator(AUGMENT, epoch, 2)
+        return trusted_features(
+            self.trusted,
+            lambda images: self.take.features(self.policy(images, generator)),
+            self.config,
+            hyper_steps=self.hyper_steps,
+            seed=derive(self.config.seed, TRUSTED, epoch),
+        )
 
     @torch.no_grad()
     def _measure(self, epoch: int) -> Metrics:
