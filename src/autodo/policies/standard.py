@@ -17,6 +17,7 @@ import torch
 from torch import Generator, Tensor
 
 from autodo.errors import InputError
+from autodo.policies import fused
 from autodo.policies.geometry import crop_and_flip, warp_nearest
 from autodo.policies.names import nearest
 from autodo.policies.operations import check_images, send
@@ -93,6 +94,8 @@ class Standard:
         """``images`` (B, C, H, W) augmented by their ``plan`` (B, K) on the same device."""
         check_images(images)
         recipe = self.recipe
+        if recipe.erased_colour is not None and (kernels := fused.kernels(images)):
+            return kernels.crop(images, plan, colour_of(recipe.erased_colour, images.shape[1]))
         maps, boxes = plan.tensor_split((6,), dim=1)
         if recipe.resized:
             images = resize(images, boxes, (TRAIN_SIZE, TRAIN_SIZE))

@@ -3,7 +3,8 @@
 ``operations.apply`` gives each kind the images that drew it, which is the least work. Here every
 operation that a policy can draw is done to all images, and each image keeps the result of the one
 it drew: more arithmetic, but nothing depends on what was drawn except numbers, so that a GPU
-records the calls once and replays them. The pixels are the same, bit for bit.
+records the calls once and replays them. The pixels are the same, bit for bit. Small images on CUDA
+are the work of one kernel, see ``fused``, which again does to each only what it drew.
 
 What varies comes as one table of the host, ``plan``, with a row of 64-bit numbers per image.
 """
@@ -15,7 +16,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from autodo.policies import enhance, geometry, rectangle, tables
+from autodo.policies import enhance, fused, geometry, rectangle, tables
 from autodo.policies.operations import NUMBER, Steps, check_images, cutout, to_levels
 
 MOVES, LOOKS, BLENDS, CUTS = (
@@ -64,6 +65,9 @@ def carry_out(images: Tensor, plan: Tensor, operations: Collection[str], length:
     """
     check_images(images)
     moves, looks, blends = (_among(operations, names) for names in (MOVES, LOOKS, BLENDS))
+    if kernels := fused.kernels(images):
+        boxes_at = width(operations, length) - 4 * length
+        return kernels.carry_out(images, plan, length, maps=2 * length, boxes=boxes_at)
     operation, value, rest = plan.tensor_split((length, 2 * length), dim=1)
     value = value.view(torch.float64)
     maps, boxes = rest.tensor_split((6 * length if moves else 0,), dim=1)
