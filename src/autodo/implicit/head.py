@@ -8,12 +8,17 @@ With phi_i the input of the last layer, z_i = W phi_i + b and r_i = dl_i/dz_i:
 
 The bracket is an ordinary scalar: weights and labels get their gradient from features alone,
 augmentation gets its by one backward pass from ``HeadHypergradient.features`` to the pixels.
+
+On CUDA a Neumann solution and all gradients take some twenty launches (``head_triton``); the plain
+torch operations here, some five hundred, serve everything else and are the oracle of the tests.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +27,9 @@ from torch import Tensor
 from autodo.errors import InputError
 from autodo.implicit.solvers import Neumann, Solution, Solver
 from autodo.losses import CrossEntropy, Loss, get_loss
+
+FUSED_POINTS, FUSED_CLASSES, FUSED_WIDTH = 512, 32, 8192
+"""The largest batch, and head, whose algebra the fused kernels take."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,15 +40,44 @@ class HeadHypergradient:
     """(B,)"""
     label_logits: Tensor
     """(B, C); zero when the training loss uses hard labels."""
-    features: Tensor
-    """(B, D)"""
     solution: Solution
     trusted_loss: Tensor
     """Mean cross-entropy of the trusted batch."""
     trusted_gradient: Tensor
     """v = dL_v/dW, (C, D)."""
-    train_gradient: Tensor
-    """dL/dW = mean_i w_i r_i phi_i^T, (C, D)."""
+    finite: Tensor
+    """A boolean scalar: the gradients of weights and labels are all finite. Those of a point whose
+    features are not finite never are."""
+    weighted_residual: Tensor = field(repr=False)
+    """w_i r_i / B, (B, C)."""
+    weighted_curvature: Tensor = field(repr=False)
+    """w_i J_i u phi_i / B, (B, C)."""
+    inputs: tuple[Tensor, Tensor] = field(repr=False)
+    """The features (B, D) and the head's weight (C, D), as given."""
+
+    # What not everybody asks for is made at the first reading, from ``inputs`` as they are then.
+
+    @cached_property
+    def features(self) -> Tensor:
+        """dL_v/dphi: (B, D)."""
+        _, head_weight = self.inputs
+        along = self.weighted_curvature @ head_weight
+        return -torch.addmm(along, self.weighted_residual, self.solution.u)
+
+    @cached_property
+    def train_gradient(self) -> Tensor:
+        """dL/dW = mean_i w_i r_i phi_i^T, (C, D)."""
+        return self.weighted_residual.T @ self.inputs[0]
+
+
+def all_finite(*tensors: Tensor) -> Tensor:
+    """Whether every number is finite, as a scalar on the device.
+
+    >>> all_finite(torch.ones(2), torch.tensor([1.0, math.inf]))
+    tensor(False)
+    """
+    # x - x is 0, or NaN where x is not finite.
+    return torch.stack([(x - x).sum() for x in tensors]).sum() == 0
 
 
 def head_hypergradient(
@@ -57,6 +94,7 @@ def head_hypergradient(
     labels: Tensor | None = None,
     loss: str | None = None,
     logit_adjustment: Tensor | None = None,
+    fused: bool = True,
 ) -> HeadHypergradient:
     """Hypergradient of the trusted cross-entropy for one training batch.
 
@@ -70,6 +108,7 @@ def head_hypergradient(
         symmetric: symmetric KL, else plain KL; ``loss`` names one outright.
         labels: (B,) hard labels; when given, the training loss is their cross-entropy.
         logit_adjustment: (C,) added to the logits of the training loss only (log prior).
+        fused: use the fused kernels where they can run; False is for comparisons.
 
     >>> torch.manual_seed(0)  # doctest: +ELLIPSIS
     <torch._C.Generator object at ...>
@@ -85,6 +124,37 @@ def head_hypergradient(
             "give the input of the last linear layer",
         )
     solver = Neumann() if solver is None else solver
+    training_loss: Loss = (
+        get_loss(loss or ("symmetric_kl" if symmetric else "kl"))
+        if labels is None
+        else CrossEntropy()
+    )
+    if (
+        fused
+        and isinstance(solver, Neumann)
+        and _can_fuse(features, head_weight, head_bias, weight_logits, label_logits,
+                      trusted_features)
+    ):  # fmt: skip
+        from autodo.implicit import head_triton
+
+        dual = head_triton.solve(
+            features, head_weight, head_bias, weight_logits, label_logits,
+            trusted_features, trusted_labels, solver=solver, loss=training_loss.name,
+            labels=labels, logit_adjustment=logit_adjustment,
+        )  # fmt: skip
+        return HeadHypergradient(
+            weight_logits=dual.weight_logits,
+            label_logits=dual.label_logits,
+            solution=Solution(
+                u=dual.u, residual=dual.residual, diverged=dual.diverged, solver=solver
+            ),
+            trusted_loss=dual.trusted_loss,
+            trusted_gradient=dual.trusted_gradient,
+            finite=dual.finite,
+            weighted_residual=dual.weighted_residual,
+            weighted_curvature=dual.weighted_curvature,
+            inputs=(features, head_weight),
+        )
     batch = len(features)
     num_classes = len(head_weight)
 
@@ -92,15 +162,12 @@ def head_hypergradient(
     if logit_adjustment is not None:
         logits = logits + logit_adjustment
     log_p = F.log_softmax(logits, -1)
-    training_loss: Loss
     if labels is None:
-        training_loss = get_loss(loss or ("symmetric_kl" if symmetric else "kl"))
         log_q = F.log_softmax(label_logits, -1)
     else:
         # Hard labels: q = onehot, whose logarithm only ever appears as exp(log q) here.
-        training_loss = CrossEntropy()
         log_q = F.one_hot(labels, num_classes).to(log_p.dtype).log()
-    w = F.softplus(weight_logits) / math.log(2)
+    scale = F.softplus(weight_logits)[:, None] / (math.log(2) * batch)  # w / B
     r = training_loss.residual(log_p, log_q)
 
     trusted_logits = F.linear(trusted_features, head_weight, head_bias)
@@ -110,22 +177,37 @@ def head_hypergradient(
 
     def matvec(direction: Tensor) -> Tensor:
         j = training_loss.curvature(features @ direction.T, log_p, log_q)
-        return (w[:, None] * j).T @ features / batch
+        return (scale * j).T @ features
 
     solution = solver.solve(matvec, v)
     a = features @ solution.u.T  # u phi_i, (B, C)
-    scale = -w[:, None] / batch
     if labels is None:
-        grad_labels = scale * training_loss.label_pullback(a, log_p, log_q)
+        grad_labels = -scale * training_loss.label_pullback(a, log_p, log_q)
     else:
         grad_labels = torch.zeros_like(label_logits)
-    j = training_loss.curvature(a, log_p, log_q)
+    grad_weights = -(r * a).sum(-1) * torch.sigmoid(weight_logits) / (math.log(2) * batch)
     return HeadHypergradient(
-        weight_logits=-(r * a).sum(-1) * torch.sigmoid(weight_logits) / (math.log(2) * batch),
+        weight_logits=grad_weights,
         label_logits=grad_labels,
-        features=scale * (j @ head_weight + r @ solution.u),
         solution=solution,
         trusted_loss=F.cross_entropy(trusted_logits, trusted_labels),
         trusted_gradient=v,
-        train_gradient=(w[:, None] * r).T @ features / batch,
+        finite=all_finite(grad_weights, grad_labels),
+        weighted_residual=scale * r,
+        weighted_curvature=scale * training_loss.curvature(a, log_p, log_q),
+        inputs=(features, head_weight),
+    )
+
+
+def _can_fuse(features: Tensor, head_weight: Tensor, *others: Tensor | None) -> bool:
+    """The kernels are for float32 on CUDA, for batches of a usual size, and know no gradient."""
+    tensors = [features, head_weight, *(x for x in others if x is not None)]
+    return (
+        features.is_cuda
+        and all(x.dtype == torch.float32 and x.device == features.device for x in tensors)
+        and 0 < len(features) <= FUSED_POINTS
+        and 1 < len(head_weight) <= FUSED_CLASSES
+        and features.shape[1] <= FUSED_WIDTH
+        and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+        and importlib.util.find_spec("triton") is not None
     )

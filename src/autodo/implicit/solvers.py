@@ -19,6 +19,9 @@ from autodo.errors import InputError, NumericalError
 
 MatVec = Callable[[Tensor], Tensor]
 
+POWER_ITERATIONS = 8
+"""After which the largest eigenvalue is known well enough for a step of 0.9 of its inverse."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Solution:
@@ -60,7 +63,13 @@ def relative_residual(matvec: MatVec, u: Tensor, v: Tensor) -> Tensor:
     return norm(v - matvec(u)) / norm(v).clamp_min(torch.finfo(v.dtype).tiny)
 
 
-def largest_eigenvalue(matvec: MatVec, like: Tensor, iterations: int = 8) -> Tensor:
+def power_start(like: Tensor) -> tuple[Tensor, Tensor]:
+    """Two fixed, structureless vectors in the shape of ``like``: where power iteration starts."""
+    angle = 1.0 + torch.arange(like.numel(), device=like.device, dtype=like.dtype).view_as(like)
+    return torch.sin(angle), torch.cos(angle)
+
+
+def largest_eigenvalue(matvec: MatVec, like: Tensor, iterations: int = POWER_ITERATIONS) -> Tensor:
     """|lambda_max| of a symmetric operator by power iteration, from a fixed start.
 
     Power iteration approaches from below; who divides by it should leave a margin.
@@ -69,14 +78,14 @@ def largest_eigenvalue(matvec: MatVec, like: Tensor, iterations: int = 8) -> Ten
     >>> round(float(largest_eigenvalue(lambda x: H @ x, torch.zeros(2))), 3)
     3.0
     """
-    # Fixed, structureless vectors: reproducible, and hardly orthogonal to the answer. In few
-    # dimensions one of them may be; halfway another joins, and no vector is orthogonal to both.
-    angle = 1.0 + torch.arange(like.numel(), device=like.device, dtype=like.dtype).view_as(like)
+    # Such vectors are reproducible, and hardly orthogonal to the answer. In few dimensions one of
+    # them may be; halfway another joins, and no vector is orthogonal to both.
+    x, other = power_start(like)
     tiny = torch.finfo(like.dtype).tiny
-    x, eigenvalue = torch.sin(angle), like.new_zeros(())
+    eigenvalue = like.new_zeros(())
     for k in range(iterations):
         if k == iterations // 2:
-            x = x / norm(x).clamp_min(tiny) + torch.cos(angle) / norm(torch.cos(angle))
+            x = x / norm(x).clamp_min(tiny) + other / norm(other)
         x = matvec(x / norm(x).clamp_min(tiny))
         eigenvalue = torch.maximum(eigenvalue, norm(x))
     return eigenvalue
