@@ -5,18 +5,21 @@
     python benchmarks/policies.py --policy file:policy.json --policy trivialaugment
 
 All columns run in turn in every repeat, on the same images with the same draws. A policy is carried
-out in both its ways: "called" does each operation to the images that drew it, "whole" every
-operation to the whole batch, on CUDA recorded and replayed (unless the batch is larger than what is
-recorded). "issued" is the time after which the host is free again, "plan" the part of it that the
-host works alone, "done" the time until the device has finished. Pillow gets the images as arrays
-and gives arrays back, and has no part in the standard augmentation.
+out in all its ways: "called" does each operation to the images that drew it, "whole" every
+operation to the whole batch, "fused" is a kernel in which each image does what it drew; the last
+needs CUDA. There both are recorded and replayed (unless the batch is larger than what is recorded).
+"issued" is the time after which the host is free again, "plan" the part of it that the host works
+alone, "done" the time until the device has finished, and "device" what the device works for
+a batch, recordings replayed in a row. Pillow gets the images as arrays and gives arrays back, and
+has no part in the standard augmentation.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -28,9 +31,10 @@ from rich.console import Console
 from rich.table import Table
 
 from autodo import policies
+from autodo.policies import fused
 from autodo.policies.operations import NAMES, Steps
 from autodo.policies.policy import Policy, StepPolicy
-from autodo.train.recorded import WARM_UP
+from autodo.train.recorded import WARM_UP, Recorded
 from autodo.train.recorded_policy import RecordedPolicy
 
 POLICIES = [
@@ -57,6 +61,9 @@ def cutout(image: Image.Image, side: float, place: list[float]) -> Image.Image:
     ImageDraw.Draw(image).rectangle(box, (125, 123, 114))
     return image
 
+
+WAYS = ("called", "whole", "fused")
+"""How a policy is carried out."""
 
 PILLOW: dict[str, Callable[[Image.Image, float, list[float]], Image.Image]] = {
     "Identity": lambda image, value, place: image,
@@ -92,6 +99,24 @@ def in_pillow(arrays: np.ndarray, steps: Steps) -> np.ndarray:
     return np.stack(results)
 
 
+REPLAYS = 100
+"""Of a recording in a row, for the time of the device."""
+
+AHEAD = 50_000_000
+"""Clock ticks that the device sleeps first, so that it never waits for the host."""
+
+
+@contextmanager
+def kernels(on: bool) -> Iterator[None]:
+    """Policies with or without the kernels of ``fused``."""
+    largest = fused.LARGEST
+    fused.LARGEST = largest if on else 0
+    try:
+        yield
+    finally:
+        fused.LARGEST = largest
+
+
 def whole(policy: Policy, device: torch.device, batch: int) -> Policy:
     """The second way to carry ``policy`` out; recorded where that is possible."""
     if device.type == "cuda":
@@ -106,23 +131,42 @@ def whole(policy: Policy, device: torch.device, batch: int) -> Policy:
     return carry_out
 
 
+def on_device(parts: policies.Planned, images: torch.Tensor, plan: torch.Tensor) -> float:
+    """Seconds that a GPU works for a batch whose plan it has: copies in and out, and the policy."""
+    step = Recorded(lambda images, plan: (parts.carry_out(images, plan),), images.device)
+    for _ in range(WARM_UP + 1):
+        step(images, plan)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda._sleep(AHEAD)
+    start.record()
+    for _ in range(REPLAYS):
+        step(images, plan)
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3 / REPLAYS
+
+
 @dataclass
 class Times:
     """Seconds of every repeat."""
 
     plan: list[float] = field(default_factory=list)
-    issued: dict[str, list[float]] = field(default_factory=lambda: {"called": [], "whole": []})
-    done: dict[str, list[float]] = field(default_factory=lambda: {"called": [], "whole": []})
+    issued: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in WAYS})
+    done: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in WAYS})
+    device: dict[str, float] = field(default_factory=dict)
+    """Seconds a batch, of the ways that are recorded."""
     pillow: list[float] = field(default_factory=list)
     """Empty where Pillow has no part."""
 
 
 def measure(spec: str, images: torch.Tensor, arrays: np.ndarray, repeats: int) -> Times:
-    """Time ``repeats`` batches, after some that warm up and show that both ways agree."""
+    """Time ``repeats`` batches, after some that warm up and show that all ways agree."""
     policy = policies.get(spec)
     parts = policies.planned(policy)
     assert parts is not None
     ways = {"called": policy, "whole": whole(policy, images.device, len(images))}
+    if fused.kernels(images):
+        ways["fused"] = whole(policy, images.device, len(images))
     height, width = images.shape[-2:]
     times = Times()
     for repeat in range(-WARM_UP - 3, repeats):
@@ -135,20 +179,31 @@ def measure(spec: str, images: torch.Tensor, arrays: np.ndarray, repeats: int) -
         results = []
         for name, way in ways.items():
             generator = torch.Generator().manual_seed(seed)
-            start = time.perf_counter()
-            results.append(way(images, generator))
-            middle = time.perf_counter()
+            with kernels(name == "fused"):
+                start = time.perf_counter()
+                results.append(way(images, generator))
+                middle = time.perf_counter()
             if images.is_cuda:
                 torch.cuda.synchronize()
             times.issued[name].append(middle - start)
             times.done[name].append(time.perf_counter() - start)
-        assert repeat >= 0 or torch.equal(*results)
+        assert repeat >= 0 or all(torch.equal(results[0], other) for other in results[1:])
         if isinstance(policy, StepPolicy):
             generator = torch.Generator().manual_seed(seed)
             start = time.perf_counter()
             in_pillow(arrays, policy.draw(len(images), (height, width), generator))
             times.pillow.append(time.perf_counter() - start)
+    if images.is_cuda:
+        plan = parts.plan(len(images), (height, width), torch.Generator().manual_seed(0)).cuda()
+        for name in [*ways][1:]:
+            with kernels(name == "fused"):
+                times.device[name] = on_device(parts, images, plan)
     return times
+
+
+def milliseconds(seconds: list[float]) -> str:
+    """The median, or nothing."""
+    return f"{statistics.median(seconds) * 1e3:.2f}" if seconds else ""
 
 
 def main(
@@ -167,17 +222,16 @@ def main(
     printed = Table(title=f"ms per batch of {shape} on {device}, median of {repeats}")
     printed.add_column("policy")
     for heading in (
-        "called:\nissued", "\ndone", "whole:\nplan", "\nissued", "\ndone", "Pillow",
-        "Pillow /\ncalled",
+        "called:\nissued", "\ndone", "whole:\nplan", "\nissued", "\ndone", "\ndevice",
+        "fused:\nissued", "\ndone", "\ndevice", "Pillow", "Pillow /\ncalled",
     ):  # fmt: skip
         printed.add_column(heading, justify="right")
     for spec in policy or POLICIES:
         times = measure(spec, images, arrays, repeats)
-        columns = (
-            times.issued["called"], times.done["called"], times.plan, times.issued["whole"],
-            times.done["whole"],
-        )  # fmt: skip
-        row = [f"{statistics.median(column) * 1e3:.2f}" for column in columns]
+        row = [*map(milliseconds, (times.issued["called"], times.done["called"], times.plan))]
+        for name in WAYS[1:]:
+            row += map(milliseconds, (times.issued[name], times.done[name]))
+            row.append(f"{times.device[name] * 1e3:.3f}" if name in times.device else "")
         if times.pillow:
             theirs = statistics.median(times.pillow)
             row += [

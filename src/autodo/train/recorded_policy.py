@@ -1,8 +1,10 @@
 """A policy whose work on the device is recorded as a CUDA graph.
 
-Augmenting a small batch is some hundreds of short kernels, and launching them one by one takes the
-host longer than a fast GPU needs for its step. Here the host draws what becomes of a batch, sends
-it in one pinned transfer and replays the recorded kernels; the images are those of the policy.
+Augmenting a small batch by calls is some hundreds of short kernels, and launching them one by one
+takes the host longer than a fast GPU needs for its step. Here the host draws what becomes of
+a batch, sends it in one pinned transfer and replays what was recorded: one kernel for each policy
+of a chain where ``policies.fused`` covers it, else the calls of ``policies.whole``. The images are
+those of the policy.
 Elsewhere than on CUDA the policy is simply called: there it is the work that counts, not the calls.
 """
 
