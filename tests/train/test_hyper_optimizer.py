@@ -6,6 +6,7 @@ is written out here, so that nothing of the closed form is shared with it.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 
 import pytest
@@ -15,8 +16,14 @@ from torch import Tensor, nn
 
 from autodo.errors import InputError, NumericalError
 from autodo.hyper import DatasetModel
-from autodo.implicit import ConjugateGradient, Neumann, autograd_hypergradient
+from autodo.implicit import (
+    ConjugateGradient,
+    HeadHypergradient,
+    Neumann,
+    autograd_hypergradient,
+)
 from autodo.train.hyper_optimizer import HyperOptimizer
+from autodo.train.recorded import WARM_UP, Recorded
 
 CLASSES, POINTS = 3, 12
 INDEX = torch.tensor([7, 2, 11, 4, 5])
@@ -348,3 +355,69 @@ def test_unchecked_steps_report_instead_of_raising():
     images[1] = math.nan
     result = HyperOptimizer(data, head=net.fc).step(net, (images, INDEX), TRUSTED, check=False)
     assert not bool(result.finite)
+
+
+@pytest.mark.parametrize("learn", [("weight", "label"), ("augment", "weight", "label")])
+def test_what_nobody_asks_for_is_not_computed(learn, monkeypatch):
+    """Features' gradient only where augmentation is learned, that of the head never."""
+    net, data, made = make_net(), make_data(), []
+    for name in ("features", "train_gradient"):
+        inner = getattr(HeadHypergradient, name)
+        monkeypatch.setattr(
+            HeadHypergradient, name,
+            property(lambda self, name=name, inner=inner: made.append(name) or inner.func(self)),
+        )  # fmt: skip
+    HyperOptimizer(data, head=net.fc, learn=learn).step(net, (IMAGES, INDEX), TRUSTED)
+    assert made == (["features"] if "augment" in learn else [])
+
+
+# On a GPU
+
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available() or importlib.util.find_spec("triton") is None,
+    reason="the fused kernels need a CUDA device and Triton",
+)
+
+
+@needs_gpu
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+@pytest.mark.parametrize("recorded", [False, True])
+def test_gpu_steps_by_fused_kernels_are_those_in_float64(options, recorded, monkeypatch):
+    """Every table after seven steps, the last of them replayed, against torch in float64."""
+    from autodo.hyper import table_triton
+    from autodo.implicit import head_triton
+
+    calls = []
+    for module, name in ((head_triton, "solve"), (table_triton, "step")):
+        inner = getattr(module, name)
+        monkeypatch.setattr(
+            module, name, lambda *a, n=name, f=inner, **k: (calls.append(n), f(*a, **k))[1]
+        )
+    solver = Neumann(steps=5, alpha="auto")
+    ends = []
+    for device, dtype in (("cuda", torch.float32), ("cpu", torch.float64)):
+        data, net = make_data(**options).to(device, dtype), make_net().to(device, dtype)
+        hyper = HyperOptimizer(data, head=net.fc, solver=solver, lr=0.05)
+        given = (IMAGES, TRUSTED_IMAGES)
+
+        def step(images, index, noise, trusted, labels, hyper=hyper, net=net):
+            batch, trusted = (images, index), (trusted, labels)
+            with torch.backends.cudnn.flags(allow_tf32=False):
+                result = hyper.step(net, batch, trusted, noise=noise, check=False)
+            return result.trusted_loss, result.residual, result.diverged, result.finite
+
+        run = Recorded(step, torch.device(device), enabled=recorded)
+        for k in range(WARM_UP + 4):
+            noise = data.noise(len(INDEX), seeded(k))
+            images, trusted = ((x + 0.1 * k).to(device, dtype) for x in given)
+            noise = None if noise is None else noise.to(device, dtype)
+            seen = run(images, INDEX.to(device), noise, trusted, TRUSTED[1].to(device))
+        rows = {name: table.rows.cpu().double() for name, table in data.tables.items()}
+        ends.append((rows, [float(x) for x in seen]))
+    (ours, account), (exact, expected) = ends
+    assert account == pytest.approx(expected, rel=1e-3)
+    for name, rows in exact.items():
+        torch.testing.assert_close(ours[name], rows, rtol=0, atol=1e-3, msg=name)
+    times = WARM_UP + 1 if recorded else WARM_UP + 4
+    tables = sum(not table.shared for table in data.tables.values())
+    assert (calls.count("solve"), calls.count("step")) == (times, times * tables)

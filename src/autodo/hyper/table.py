@@ -8,6 +8,7 @@ its rows as they are; ``rounded`` and ``top`` store large ones in less memory.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,8 @@ from autodo.hyper.optimizers import (
 
 PART = 65536
 """Rows that are worked on at a time where all of a table are."""
+FUSED_ENTRIES, FUSED_COLUMNS = 512, 64
+"""The largest batch whose step the fused kernels take."""
 
 
 def sum_duplicates(index: Tensor, gradient: Tensor) -> Tensor:
@@ -42,6 +45,18 @@ def sum_duplicates(index: Tensor, gradient: Tensor) -> Tensor:
     group = torch.empty_like(index)
     group[order] = new.cumsum(0) - 1
     return torch.zeros_like(gradient).index_add_(0, group, gradient)[group]
+
+
+def can_fuse(index: Tensor, gradient: Tensor) -> bool:
+    """The kernels of ``table_triton`` are for float32 on CUDA, for batches of a usual size."""
+    return (
+        gradient.is_cuda
+        and index.is_cuda
+        and gradient.dtype == torch.float32
+        and 0 < len(gradient) <= FUSED_ENTRIES
+        and gradient.shape[1] <= FUSED_COLUMNS
+        and importlib.util.find_spec("triton") is not None
+    )
 
 
 class Table(nn.Module):
@@ -65,6 +80,8 @@ class Table(nn.Module):
     """
 
     rows: Tensor
+    fused = True
+    """Use the fused kernels where they can run; False is for comparisons."""
 
     def __init__(
         self,
@@ -114,6 +131,17 @@ class Table(nn.Module):
         index = index.to(self.device)
         if self.shared:
             index, gradient = index.new_zeros(1), gradient.sum(0, keepdim=True)
+        elif self.fused and can_fuse(index, gradient):
+            from autodo.hyper import table_triton
+
+            if isinstance(self.optimizer, TableScaled) and self.dtype == torch.float32:
+                # Rows that are stored otherwise than they are computed with are moved below.
+                rows = self.rows if type(self)._read is Table._read else None
+                change = table_triton.step(self.optimizer, index, gradient, lr, rows)
+                if change is not None:
+                    self._write(index, self._read(index) - change)
+                return
+            gradient = table_triton.sum_duplicates(index, gradient)
         else:
             gradient = sum_duplicates(index, gradient)
         gradient = gradient.to(self.dtype)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from autodo.errors import InputError, NumericalError
 from autodo.hyper.dataset_model import DatasetModel
-from autodo.implicit.head import HeadHypergradient, head_hypergradient
+from autodo.implicit.head import HeadHypergradient, all_finite, head_hypergradient
 from autodo.implicit.solvers import Neumann, Solver
 from autodo.models.head import check_head
 from autodo.train.watch import preview
@@ -151,13 +151,14 @@ class HyperOptimizer:
                     features, rows, gradient.features.to(features.dtype)
                 )
         gradients = {name: gradients[name] for name in self.learn}
+        finite = gradient.finite
+        if "augment" in gradients:
+            finite = finite & all_finite(gradients["augment"])
         result = HyperStep(
             trusted_loss=gradient.trusted_loss,
             residual=gradient.solution.residual,
             diverged=gradient.solution.diverged,
-            finite=torch.stack(
-                [x.isfinite().all() for x in (features.detach(), *gradients.values())]
-            ).all(),
+            finite=finite,
         )
         if check:
             # A NaN among the features makes the solver diverge too, and is its cause: first.
