@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from autodo.hyper.dataset_model import DatasetModel
 from autodo.implicit.head import head_hypergradient
 from autodo.models import WideResNet
 from autodo.train.ahead import ahead
+from autodo.train.devices import fast_convolutions
 from autodo.train.recorded import WARM_UP, Recorded
 from autodo.train.steps import Steps
 
@@ -167,6 +169,32 @@ def test_a_step_that_cannot_be_recorded_on_the_gpu_still_runs() -> None:
     with pytest.warns(UserWarning, match="cannot be recorded"):
         step(x)
     assert torch.equal(step(x)[0], torch.full((2,), 3.0, device="cuda"))
+
+
+@needs_gpu
+def test_the_kind_of_the_first_call_is_recorded_on_the_gpu_and_others_are_stepped_with() -> None:
+    """A last short batch may come when the recording is due, and its kernels are not chosen yet."""
+    network = torch.nn.Conv2d(3, 8, 3, device="cuda")
+    step = Recorded(lambda x: (network(x).sum((1, 2, 3)),), torch.device("cuda"))
+    with torch.no_grad(), warnings.catch_warnings(), fast_convolutions():
+        warnings.simplefilter("error")
+        for size in (4, 4, 4, 2, 4, 2, 4, 4):
+            x = torch.rand(size, 3, 9, 9, device="cuda")
+            assert torch.allclose(step(x)[0], network(x).sum((1, 2, 3)), rtol=1e-3)
+    assert step._graph is not None
+
+
+@needs_gpu
+def test_steps_of_an_earlier_run_leave_the_memory_of_the_gpu() -> None:
+    held = []
+    for _ in range(3):
+        steps, _, model = setup("cuda", CONFIG)
+        model.train()
+        for k in range(6):
+            steps.theta(*batch("cuda", k), 0.1)
+        del steps, model
+        held.append(torch.cuda.memory_allocated())
+    assert held[2] <= 1.05 * held[1]
 
 
 def test_off_cuda_a_recorded_step_is_the_step() -> None:

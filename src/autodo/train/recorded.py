@@ -22,7 +22,8 @@ class Recorded:
     """``step`` as a callable of tensors (or None), giving a tuple of tensors.
 
     The step must do all its work on the device, with shapes and addresses that do not change: what
-    varies comes in through its arguments. Every call is one real step, recorded or not.
+    varies comes in through its arguments. Every call is one real step, recorded or not; what is
+    recorded is the kind of the first call, and inputs of other shapes are simply stepped with.
 
     >>> Recorded(lambda x, y: (x + 1,), torch.device("cpu"))(torch.ones(1), None)
     (tensor([2.]),)
@@ -34,6 +35,7 @@ class Recorded:
         self.step, self.device, self.pool = step, device, pool
         self.enabled = enabled and device.type == "cuda"
         self._calls = 0
+        self._shapes: list[torch.Size | None] = []
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: tuple[Tensor | None, ...] = ()
         self._outputs: tuple[Tensor, ...] = ()
@@ -41,12 +43,17 @@ class Recorded:
     def __call__(self, *inputs: Tensor | None) -> tuple[Tensor, ...]:
         if not self.enabled:
             return self.step(*inputs)
+        shapes = [None if x is None else x.shape for x in inputs]
+        if self._calls == 0:
+            self._shapes = shapes
+        if shapes != self._shapes:
+            return self.step(*inputs)
         if self._graph is None:
             self._calls += 1
             if self._calls <= WARM_UP:
                 return self._aside(inputs)
             self._record(inputs)
-        if self._graph is None or not self._fits(inputs):
+        if self._graph is None:
             return self.step(*inputs)
         for kept, given in zip(self._inputs, inputs, strict=True):
             if kept is not None and given is not None:
@@ -54,13 +61,6 @@ class Recorded:
         self._graph.replay()
         # The next replay writes to the same memory.
         return tuple(output.clone() for output in self._outputs)
-
-    def _fits(self, inputs: tuple[Tensor | None, ...]) -> bool:
-        return all(
-            (kept is None) == (given is None)
-            and (kept is None or given is None or kept.shape == given.shape)
-            for kept, given in zip(self._inputs, inputs, strict=True)
-        )
 
     def _aside(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
         """One step on a stream of its own, as recording asks of the steps before it."""
@@ -79,10 +79,13 @@ class Recorded:
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()  # the graph has memory of its own; what warming up took is free
         graph = torch.cuda.CUDAGraph()
+        # Kernels keep the priority of the stream that they were recorded on.
+        priority = torch.cuda.current_stream(self.device).priority
         try:
             with torch.cuda.graph(
                 graph,
                 pool=self.pool,  # type: ignore[arg-type]
+                stream=torch.cuda.Stream(self.device, priority=priority),
                 # Other threads, such as one that pins batches, may go on with their work.
                 capture_error_mode="thread_local",
             ):

@@ -6,6 +6,7 @@ Both are functions of tensors alone, so that on CUDA they are recorded once and 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from functools import partial
 
@@ -35,6 +36,8 @@ class Steps:
         )  # fmt: skip
         self.on_cuda = device.type == "cuda"
         if self.on_cuda:
+            # Steps of a run before are in cycles with their recordings, which hold gigabytes.
+            gc.collect()
             self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.hyper = HyperOptimizer(
             data,
