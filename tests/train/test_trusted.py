@@ -44,7 +44,8 @@ def test_a_loop_follows_all_trusted_points_encoded_once():
 def test_of_many_trusted_points_a_loop_follows_some_and_the_next_loop_others():
     *steps, (passes, _) = drawn(100, 1000, trusted_points=12)
     assert passes == [4, 4, 4]
-    assert len(set(steps[0][0])) == 12 and all(step == steps[0] for step in steps)
+    assert len(set(steps[0][0])) == 12
+    assert all(step == steps[0] for step in steps)
     assert drawn(100, 1000, trusted_points=12)[0] == steps[0]
     assert drawn(100, 1000, seed=1, trusted_points=12)[0] != steps[0]
 
