@@ -190,8 +190,9 @@ def _gradients(  # type: ignore[no-untyped-def]
     slope = 1.4426950408889634 / (1.0 + tl.exp(-weight)) / B
     grad_weight = -tl.sum(r * a, 1) * slope
     tl.store(grad_weight_ptr + row, grad_weight, mask=row < B)
-    # x - x is 0, or NaN where x is not finite.
-    finite = tl.sum(tl.where(row < B, grad_weight - grad_weight, 0.0), 0)
+    # Compared, not subtracted from itself: a product less its rounded value is not 0 when fused.
+    endless = float("inf")
+    finite = tl.sum(tl.where((row < B) & ~(tl.abs(grad_weight) < endless), 1.0, 0.0), 0)
     if HARD:
         tl.store(grad_label_ptr + at, tl.zeros([BR, CP], tl.float32), mask=inside)
     else:
@@ -200,7 +201,8 @@ def _gradients(  # type: ignore[no-untyped-def]
         else:
             grad_label = scale * q * centre(a, q)
         tl.store(grad_label_ptr + at, grad_label, mask=inside)
-        finite += tl.sum(tl.sum(tl.where(inside, grad_label - grad_label, 0.0), 1), 0)
+        bad = inside & ~(tl.abs(grad_label) < endless)
+        finite += tl.sum(tl.sum(tl.where(bad, 1.0, 0.0), 1), 0)
     tl.store(finite_ptr + tl.program_id(0), finite)
     grown = tl.where(inside, z_last * (first + last), 0.0)
     tl.store(part_ptr + tl.program_id(0), tl.sum(tl.sum(grown, 1), 0))
