@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -79,13 +80,12 @@ class Recorded:
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()  # the graph has memory of its own; what warming up took is free
         graph = torch.cuda.CUDAGraph()
-        # Kernels keep the priority of the stream that they were recorded on.
         priority = torch.cuda.current_stream(self.device).priority
         try:
             with torch.cuda.graph(
                 graph,
                 pool=self.pool,  # type: ignore[arg-type]
-                stream=torch.cuda.Stream(self.device, priority=priority),
+                stream=_stream(self.device, priority),
                 # Other threads, such as one that pins batches, may go on with their work.
                 capture_error_mode="thread_local",
             ):
@@ -99,3 +99,13 @@ class Recorded:
             )
             return
         self._graph = graph
+
+
+@cache
+def _stream(device: torch.device, priority: int) -> torch.cuda.Stream:
+    """Where steps are recorded whose kernels shall have a ``priority``.
+
+    One for all of them: a pool gives memory that a recording no longer needs to those on the same
+    stream only.
+    """
+    return torch.cuda.Stream(device, priority=priority)
