@@ -84,10 +84,10 @@ def test_solvers() -> None:
 
 
 def test_e_is_a_quarter_of_the_passes_over_all_points() -> None:
-    assert Config(epochs=60).hyper_start == 2 * 60 + 15
+    assert Config(epochs=60).hyper_start == 2 * 2 * 60 + 15
     assert Config(epochs=60, belief_folds=0).hyper_start == 15
     assert Config(epochs=60, belief_epochs=10).hyper_start == 2 * 2 * 10 + 15
-    assert Config(epochs=60, start_epoch=50).hyper_start == 2 * 60 + 50
+    assert Config(epochs=60, start_epoch=50).hyper_start == 2 * 2 * 60 + 50
 
 
 def test_learns_names_the_tables() -> None:

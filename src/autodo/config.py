@@ -74,7 +74,7 @@ class Config:
     """Learn W, how much each point counts."""
     learn_labels: bool = True
     """Learn S, what each label should be; otherwise labels are hard and the loss cross-entropy."""
-    smoothing: float = 0.1
+    smoothing: float = 0.01
     """Label smoothing at the start of S: towards the mix of classes where ``prior_adjustment`` is
     above 0, so that no class gains by it, and as in the paper towards all equally otherwise."""
     loss: str = "kl"
@@ -88,8 +88,8 @@ class Config:
     """How often networks do so; from the second round on they learn from the labels of the one
     before instead of the given ones."""
     belief_epochs: int | None = None
-    """Epochs of each of those networks, over the folds it sees; None shares ``epochs`` out among
-    the rounds, so that all of them together take as many steps as the training that follows."""
+    """Epochs of each of those networks, over the folds it sees; None is as many as ``epochs``, so
+    that a round takes (folds - 1) times the steps of the training that follows."""
     trusted_joins_training: bool = True
     """The trusted points are trained on too, with weight 1 and their own labels."""
     balanced_batches: bool = False
@@ -172,7 +172,7 @@ class Config:
                     )
         if not 0 < self.smoothing < 1:
             raise InputError(
-                f"smoothing is {self.smoothing}", "it must lie between 0 and 1", "use 0.1"
+                f"smoothing is {self.smoothing}", "it must lie between 0 and 1", "use 0.01"
             )
         if not 0 <= self.momentum < 1:
             raise InputError(
@@ -199,6 +199,7 @@ class Config:
             "lr": 0.1,
             "weight_decay": 1e-4,
             "loss": "symmetric_kl",
+            "smoothing": 0.1,
             "belief_folds": 0,
             "trusted_joins_training": False,
             "prior_adjustment": 0.0,
@@ -227,7 +228,7 @@ class Config:
         """Epochs of the networks whose belief the labels begin with, all together."""
         if not self.learn_labels:
             return 0
-        each = self.belief_epochs or max(1, self.epochs // self.belief_rounds)
+        each = self.belief_epochs or self.epochs
         return self.belief_rounds * self.belief_folds * each
 
     @property

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from autodo.hyper.posterior import label_posterior
+from autodo.hyper.posterior import BY_CLASS, NONE, label_posterior
+from autodo.hyper.posterior import UNIFORM as BY_UNIFORM
 
 CLASSES, POINTS = 5, 4000
 UNIFORM = torch.full((CLASSES,), 1 / CLASSES)
@@ -112,3 +113,36 @@ def test_infinite_certainty_and_absent_classes_stay_finite() -> None:
     belief[:, 0] = 0.0
     posterior = label_posterior(belief, torch.tensor([0, 0, 1, 0]), torch.ones(3) / 3)
     assert posterior.labels.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("transition", "kind"),
+    [(uniform_noise(0.0), NONE), (uniform_noise(0.2), BY_UNIFORM), (pair_noise(0.2), BY_CLASS)],
+    ids=["nothing wrong", "uniform", "next class"],
+)
+@pytest.mark.parametrize("seed", range(3))
+def test_the_simplest_noise_that_explains_the_labels_is_taken(
+    transition: Tensor, kind: str, seed: int
+) -> None:
+    _, belief, given = sample(transition, seed=seed)
+    assert label_posterior(belief, given, UNIFORM).kind == kind
+
+
+def test_a_belief_that_mistakes_a_rare_class_does_not_take_its_labels() -> None:
+    """Of 4,000 right labels five are of a class that the belief takes for its neighbour."""
+    _, belief, given = sample(uniform_noise(0.0), torch.tensor([0.4, 0.3, 0.3, 1e-9, 1e-9]))
+    rare = torch.full((5,), 4)
+    mistaken = torch.tensor([[-9.0, -9.0, -0.05, -9.0, -3.0]]).repeat(5, 1).log_softmax(-1)
+    posterior = label_posterior(torch.cat([belief, mistaken]), torch.cat([given, rare]), UNIFORM)
+    assert posterior.kind == NONE
+    assert (posterior.labels[-5:].argmax(-1) == 4).all()
+
+
+def test_where_there_is_no_noise_to_speak_of_what_is_least_believed_still_ranks_last() -> None:
+    true, belief, given = sample(uniform_noise(0.0))
+    wrong = torch.arange(3)
+    given[wrong] = (true[wrong] + 1) % CLASSES
+    posterior = label_posterior(belief, given, UNIFORM)
+    doubt = 1 - posterior.labels.gather(-1, given[:, None])[:, 0]
+    assert (posterior.labels.argmax(-1) != given).float().mean() < 0.01
+    assert (doubt[wrong, None] > doubt[3:]).float().mean() > 0.95

@@ -5,10 +5,12 @@ classes are drawn with shares pi, and class c is labelled y with probability T[c
 
     P(true = c | belief, given = y)  ~  b_i(c)^(1/tau) pi_c / pi0_c T[c, y]
 
-with pi0 the trusted shares. pi and T come from expectation maximisation, T shrunk towards
-uniform noise of rate eps, the belief's temperature tau from the likelihood of the given
-labels. A belief that tells nothing of the given labels cannot be told from labels that are all
-wrong; then the given labels stand.
+with pi0 the trusted shares. pi and T come from expectation maximisation, the belief's temperature
+tau from the likelihood of the given labels. T is the simplest of three that explains these labels:
+no noise to speak of, uniform noise of rate eps, or noise from class to class, shrunk towards the
+uniform. With T free from the start, what a belief mistakes in rare classes passes for noise, and
+their labels are lost where nothing is wrong. A belief that tells nothing of the given labels cannot
+be told from labels that are all wrong; then the given labels stand.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
+NONE, UNIFORM, BY_CLASS = "none", "uniform", "by class"
 SHRINKAGE = 50.0
 """Points per class that the uniform-noise model counts as in the estimate of T."""
 
@@ -31,6 +34,8 @@ class LabelPosterior:
 
     labels: Tensor
     """q: (N, C)."""
+    kind: str
+    """Of the noise: NONE, UNIFORM or BY_CLASS."""
     noise_rate: float
     """eps: the share of points whose label was drawn at random, were the noise uniform."""
     temperature: float
@@ -67,13 +72,19 @@ def label_posterior(
     >>> label_posterior(belief, given, torch.tensor([0.5, 0.5])).labels[-2:].argmax(-1)
     tensor([0, 1])
     """
+    count, classes = log_belief.shape
+    # In nats of the likelihood. eps is worth what the Bayesian information criterion asks of a
+    # number. k free numbers gain half a chi-squared by chance: k/2, and three deviations are safe.
+    price = {NONE: 0.0, UNIFORM: 0.5 * math.log(count)}
+    free = classes * (classes - 1)
+    price[BY_CLASS] = price[UNIFORM] + free / 2 + 3 * math.sqrt(free / 2)
     fits = (
-        _fit(F.log_softmax(log_belief / tau, -1), labels, trusted_shares, tau, iterations)
+        _fit(F.log_softmax(log_belief / tau, -1), labels, trusted_shares, tau, kind, iterations)
+        for kind in price
         for tau in (least_temperature, *TEMPERATURES)
         if tau > 0 and tau >= least_temperature
     )  # one at a time in memory
-    best = max(fits, key=lambda fit: fit.log_likelihood)
-    count, classes = log_belief.shape
+    best = max(fits, key=lambda fit: count * fit.log_likelihood - price[fit.kind])
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     shares = given.mean(0)
     without = float(shares.log()[labels].mean())
@@ -81,6 +92,7 @@ def label_posterior(
     if count * (best.log_likelihood - without) <= 0.5 * (classes + 1) * math.log(count):
         return LabelPosterior(
             labels=given,
+            kind=NONE,
             noise_rate=0.0,
             temperature=math.inf,
             transition=torch.eye(classes, dtype=given.dtype, device=given.device),
@@ -91,13 +103,19 @@ def label_posterior(
 
 
 def _fit(
-    log_belief: Tensor, labels: Tensor, trusted_shares: Tensor, tau: float, iterations: int
+    log_belief: Tensor,
+    labels: Tensor,
+    trusted_shares: Tensor,
+    tau: float,
+    kind: str,
+    iterations: int,
 ) -> LabelPosterior:
-    """EM over (T, pi) at one temperature."""
+    """EM over (T, pi) at one temperature, for one kind of noise."""
     count, classes = log_belief.shape
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     identity = torch.eye(classes, dtype=log_belief.dtype, device=log_belief.device)
-    noise = log_belief.new_tensor(0.1)
+    # No noise to speak of is one label in all: what is least believed still ranks last.
+    noise = log_belief.new_tensor(1 / (count + 2) if kind == NONE else 0.1)
     transition = (1 - noise) * identity + noise / classes
     shares = trusted_shares
     q = log_belief.exp()
@@ -107,17 +125,20 @@ def _fit(
         joint = prior + transition.log().T[labels]
         likelihood = (joint.logsumexp(-1) - prior.logsumexp(-1)).mean()
         q = joint.softmax(-1)
-        # One pseudo-count on either side keeps eps and pi inside (0, 1).
-        confusion = q.T @ given
-        disagreement = count - confusion.trace()
-        noise = ((disagreement + 1) / (count + 2) * classes / (classes - 1)).clamp(max=1)
-        uniform = (1 - noise) * identity + noise / classes
-        transition = (confusion + SHRINKAGE * uniform) / (
-            confusion.sum(1, keepdim=True) + SHRINKAGE
-        )
+        if kind != NONE:
+            # One pseudo-count on either side keeps eps and pi inside (0, 1).
+            confusion = q.T @ given
+            disagreement = count - confusion.trace()
+            noise = ((disagreement + 1) / (count + 2) * classes / (classes - 1)).clamp(max=1)
+            transition = (1 - noise) * identity + noise / classes
+        if kind == BY_CLASS:
+            transition = (confusion + SHRINKAGE * transition) / (
+                confusion.sum(1, keepdim=True) + SHRINKAGE
+            )
         shares = (q.sum(0) + 1) / (count + classes)
     return LabelPosterior(
         labels=q,
+        kind=kind,
         noise_rate=float(noise),
         temperature=tau,
         transition=transition,

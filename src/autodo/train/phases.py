@@ -44,7 +44,7 @@ def phases(config: Config) -> list[Phase]:
     """All phases of a run, in order.
 
     >>> [(phase.start, phase.fold, phase.given) for phase in phases(Config(epochs=10))]
-    [(0, 0, True), (5, 1, True), (10, 0, False), (15, 1, False), (20, None, False)]
+    [(0, 0, True), (10, 1, True), (20, 0, False), (30, 1, False), (40, None, False)]
     """
     found: list[Phase] = []
     if config.epochs_before:
