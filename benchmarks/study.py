@@ -9,7 +9,8 @@ A cell is a dataset, a distortion and a number of trusted points, and is one com
 cells. With --labels FILE the labels that people gave to CIFAR-10 (CIFAR-10N) are cells too;
 --only takes the cells whose folder ends in one of these words, in that order. A small
 network does not fill a large GPU: several processes share it. --set changes a field of the
-configuration, for a table of its own under another --out.
+configuration, for a table of its own under another --out; such tables are for choosing, and --test
+N measures them on points that are held out of the training set.
 """
 
 from __future__ import annotations
@@ -83,7 +84,8 @@ class Runner:
         self.sets: dict[tuple[str, str], Examples] = {}
 
     def task_maker(self, cell: Cell) -> tuple[Callable[[int], Task], dict[str, object]]:
-        source = f"{cell.dataset}:train", str(cell.trusted), f"{cell.dataset}:test"
+        test = self.args.test or f"{cell.dataset}:test"
+        source = f"{cell.dataset}:train", str(cell.trusted), test
         return task_maker(self._load, *source, distortion=cell.distortion)
 
     def _load(self, source: str, name: str) -> Examples:
@@ -206,6 +208,9 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--device", default="auto")
+    parser.add_argument(
+        "--test", metavar="N", help="measure on N training points that are held out"
+    )
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD")
     parser.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="as in TOML")
     parser.add_argument("--processes", type=int, default=1)

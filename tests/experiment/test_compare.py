@@ -196,6 +196,30 @@ def test_true_labels_from_a_file(files: Path, tmp_path: Path) -> None:
         task_maker(load, *names, true_labels=tmp_path / "short.npy")
 
 
+def test_points_held_out_of_train_to_measure_on(files: Path, tmp_path: Path) -> None:
+    held = np.load(files / "train.npz")
+    others = (held["labels"] + 1) % 10
+    np.save(tmp_path / "others.npy", others)
+
+    def load(source: str, name: str) -> Examples:
+        assert name == "train"
+        which = np.load(source)
+        return Examples.from_arrays(which["images"], which["labels"])
+
+    names = str(files / "train.npz"), "60", "50"
+    make, about = task_maker(load, *names, distortion=f"1-file:{tmp_path / 'others.npy'}")
+    assert (about["train"], about["trusted"], about["test"]) == (190, 60, 50)
+    tasks = make(0), make(1)
+    assert tasks[0].test.ids == tasks[1].test.ids
+    assert tasks[0].trusted.ids != tasks[1].trusted.ids
+    for task in tasks:
+        assert len({*task.train.ids, *task.trusted.ids, *task.test.ids}) == 300
+        assert task.train.labels.tolist() == [others[int(i)] for i in task.train.ids]
+        assert task.test.labels.tolist() == [held["labels"][int(i)] for i in task.test.ids]
+    with pytest.raises(InputError, match="as messy as the rest"):
+        task_maker(load, *names)
+
+
 def test_from_python_with_any_dataset() -> None:
     task = digits_task(noise=0.3, trusted=60)
     pairs = [list(zip(part.images, part.labels.tolist(), strict=True)) for part in (

@@ -54,7 +54,9 @@ def compare(
     test: Annotated[
         str | None,
         typer.Option(
-            help="To measure on.", metavar="SET", show_default="the test part of a named TRAIN"
+            help="To measure on; with --distortion a number of points held out of TRAIN, too.",
+            metavar="SET",
+            show_default="the test part of a named TRAIN",
         ),
     ] = None,
     distortion: Annotated[

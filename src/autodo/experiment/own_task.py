@@ -16,6 +16,9 @@ from autodo.data.label_file import read_labels
 from autodo.errors import InputError
 from autodo.experiment.task import Task
 
+HELD_OUT = 1
+"""Seed of the points that are held out for choosing, whatever that of the task."""
+
 Load = Callable[[str, str], Examples]
 """From a source and what errors call it to a set."""
 
@@ -32,9 +35,22 @@ def task_maker(
     """A function from the seed to the task, and what identifies the data.
 
     ``trusted`` is a set, or a number of points that are taken out of train, stratified, before the
-    rest is distorted. ``true_labels`` is a file of the training labels as they should be.
+    rest is distorted. With a distortion ``test`` may be a number as well: points taken out of train
+    before all else, the same for every seed, on which settings can be chosen without the test set.
+    ``true_labels`` is a file of the training labels as they should be.
     """
-    whole, final = load(train, "train"), load(test, "test")
+    if test.isdigit() and distortion is None:
+        raise InputError(
+            f"--test is the number {test}",
+            "labels that are held out of a training set are as messy as the rest of it",
+            "name a test set; a number goes with --distortion of a clean set",
+        )
+    whole, where = load(train, "train"), None
+    if test.isdigit():
+        where, held = stratified_split(whole.labels, int(test), seed=HELD_OUT)
+        whole, final = whole.subset(where), whole.subset(held)
+    else:
+        final = load(test, "test")
     size = int(trusted) if trusted.isdigit() else None
     given = None if size is not None else load(trusted, "trusted")
     if distortion is not None and true_labels is not None:
@@ -53,10 +69,11 @@ def task_maker(
         )
 
     def make(seed: int) -> Task:
-        pool, known, chosen, positions = whole, truth, given, None
+        pool, known, chosen, positions = whole, truth, given, where
         if size is not None:
             rest, picked = stratified_split(whole.labels, size, seed=seed)
-            chosen, pool, positions = whole.subset(picked), whole.subset(rest), rest
+            chosen, pool = whole.subset(picked), whole.subset(rest)
+            positions = rest if where is None else where[rest]
             if known is not None:
                 chosen, known = chosen.with_labels(known[picked]), known[rest]
         assert chosen is not None
