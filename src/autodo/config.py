@@ -147,6 +147,9 @@ class Config:
     """Processes that read a dataset which is not held in memory."""
     checkpoint_every: int = 1
     """Epochs between checkpoints: what a kill can cost."""
+    measure_every: int = 1
+    """Epochs between measurements on the trusted and the test set; the last of a network is always
+    measured. It changes nothing else: no measurement chooses anything."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -302,6 +305,7 @@ _LOWER_BOUNDS: dict[tuple[str, ...], float] = {
         "trusted_every",
         "trusted_points",
         "checkpoint_every",
+        "measure_every",
         "belief_rounds",
         "belief_epochs",
     ): 1,

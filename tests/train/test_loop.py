@@ -237,3 +237,15 @@ def test_autodo_learns_on_digits_with_wrong_labels_and_rare_classes(task: Task) 
     assert ours.test_error < 0.035  # eight seeds: 1.5% on average, at most 2.7%
     assert (ours.auc or 0) > 0.99
     assert (ours.corrected or 0) > 0.97
+
+
+def test_measuring_less_often_changes_nothing_else(task: Task) -> None:
+    """Every third epoch of a network and its last: 2 of the first two, 3 and 4 of the last."""
+    ends = []
+    for every in (1, 3):
+        run = trainer(task, dataclasses.replace(QUICK, measure_every=every))
+        measured = ["trusted_error" in metrics for metrics in run.epochs()]
+        ends.append(rows(run) | dict(run.model.state_dict()))
+    assert measured == [False, True, False, True, False, False, True, True]
+    for name, value in ends[0].items():
+        assert torch.equal(value, ends[1][name]), name

@@ -165,7 +165,8 @@ class Trainer:
                 if epoch >= config.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
                     self._adjust_prior()
-            metrics |= self._measure(epoch)
+            if (epoch + 1 - phase.start) % config.measure_every == 0 or epoch + 1 == phase.end:
+                metrics |= self._measure(epoch)
             metrics["seconds"] = time.perf_counter() - start
             self.history.append(metrics)
             yield metrics

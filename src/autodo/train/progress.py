@@ -44,11 +44,10 @@ def summary(metrics: Metrics) -> str:
     >>> summary({"epoch": 3, "train_loss": 0.5, "trusted_loss": 0.25, "trusted_error": 0.04})
     'train loss 0.500, trusted loss 0.250, trusted error 4.0%'
     """
-    parts = [
-        f"train loss {metrics['train_loss']:.3f}",
-        f"trusted loss {metrics['trusted_loss']:.3f}",
-        f"trusted error {100 * metrics['trusted_error']:.1f}%",
-    ]
+    parts = [f"train loss {metrics['train_loss']:.3f}"]
+    if "trusted_error" in metrics:
+        parts.append(f"trusted loss {metrics['trusted_loss']:.3f}")
+        parts.append(f"trusted error {100 * metrics['trusted_error']:.1f}%")
     if "test_error" in metrics:
         parts.append(f"test error {100 * metrics['test_error']:.1f}%")
     network = f"network without fold {metrics['fold']}: " if "fold" in metrics else ""

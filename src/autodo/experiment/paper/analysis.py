@@ -78,7 +78,7 @@ def score(
     history: Sequence[Metrics], confusion: np.ndarray, *, seed: int, note: str = ""
 ) -> SeedResult:
     """The result of a finished run from its epochs and its confusion matrix."""
-    best = min(history, key=lambda m: m["test_error"])
+    best = min((m for m in history if "test_error" in m), key=lambda m: m["test_error"])
     accuracy = class_accuracy(confusion)
     return SeedResult(
         seed=seed,

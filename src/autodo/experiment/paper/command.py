@@ -63,6 +63,10 @@ def paper(
     policy_file: Annotated[
         Path | None, typer.Option(help="The searched policy of faa or dada.", metavar="FILE")
     ] = None,
+    measure_every: Annotated[
+        int,
+        typer.Option(help="Epochs between points of the curves; the last is always one.", min=1),
+    ] = 1,
     figures: Annotated[
         bool,
         typer.Option(
@@ -85,7 +89,7 @@ def paper(
     else:
         # A part that is missing is answered like a part that is wrong: with what there is.
         cell = cells.find(dataset, distortion or "", method or "")
-        _run(cell, seeds, scale, data_dir, out, device, policy_file, figures, quiet)
+        _run(cell, seeds, scale, data_dir, out, device, policy_file, measure_every, figures, quiet)
 
 
 def _list(dataset: str | None) -> None:
@@ -111,6 +115,7 @@ def _run(
     out: Path | None,
     device: str,
     policy_file: Path | None,
+    measure_every: int,
     figures: bool,
     quiet: bool,
 ) -> None:
@@ -132,6 +137,7 @@ def _run(
         data_dir=data_dir,
         device=device,
         policy_file=policy_file,
+        measure_every=measure_every,
         progress=not quiet,
         tell=lambda text: None if quiet else typer.echo(text, err=True),
     )

@@ -48,6 +48,7 @@ class Runs:
     cell: Cell
     results: list[SeedResult]
     histories: list[list[Metrics]]
+    """Of each run the epochs that were measured."""
     analyses: list[dict[str, np.ndarray]]
     class_names: list[str]
     hyper_start: int | None
@@ -135,7 +136,10 @@ def gather(out: Path, dataset: str, distortion: str) -> list[Runs]:
             Runs(
                 cell=cell,
                 results=results,
-                histories=[RunFolder(folder).read_metrics() for folder in folders],
+                histories=[
+                    [m for m in RunFolder(folder).read_metrics() if "test_error" in m]
+                    for folder in folders
+                ],
                 analyses=[load_analysis(folder) for folder in folders],
                 class_names=stored["data"]["classes"],
                 hyper_start=stored["config"]["start_epoch"] if learns else None,

@@ -122,7 +122,13 @@ SCALES = {scale.name: scale for scale in (FULL, SMALL)}
 
 
 def settings(
-    cell: Cell, *, scale: Scale = FULL, seed: int = 0, device: str = "auto", policy: str = "none"
+    cell: Cell,
+    *,
+    scale: Scale = FULL,
+    seed: int = 0,
+    device: str = "auto",
+    policy: str = "none",
+    measure_every: int = 1,
 ) -> Config:
     """The Config of one run of a cell.
 
@@ -155,6 +161,7 @@ def settings(
         seed=seed,
         device=device,
         policy=policy,
+        measure_every=measure_every,
     )
 
 

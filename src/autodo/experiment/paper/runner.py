@@ -38,7 +38,7 @@ from autodo.train.files import write_text, write_with
 from autodo.train.run_folder import RunFolder
 
 # A finished run is the same run on whatever machine and in whatever place its policy lay.
-_INCIDENTAL = ("device", "num_workers", "checkpoint_every", "policy")
+_INCIDENTAL = ("device", "num_workers", "checkpoint_every", "measure_every", "policy")
 
 
 def run_cell(
@@ -50,6 +50,7 @@ def run_cell(
     data_dir: str | Path | None = None,
     device: str = "auto",
     policy_file: str | Path | None = None,
+    measure_every: int = 1,
     progress: bool = True,
     tell: Callable[[str], object] = lambda text: None,
 ) -> list[SeedResult]:
@@ -60,6 +61,7 @@ def run_cell(
         out: the folder of all runs.
         data_dir: where the data set lies, if it should not be fetched.
         policy_file: of the searched policies, for faa and dada.
+        measure_every: epochs between points of the curves; among them is the best epoch.
         progress: show bars.
         tell: told in words of every seed as it begins or is skipped.
     """
@@ -73,7 +75,9 @@ def run_cell(
     done = []
     for seed in range(seeds):
         folder = seed_folder(out, cell, seed)
-        config = protocol.settings(cell, scale=scale, seed=seed, device=device, policy=policy)
+        config = protocol.settings(
+            cell, scale=scale, seed=seed, device=device, policy=policy, measure_every=measure_every
+        )
         result = SeedResult.load(folder)
         if result is not None:
             _check_same(folder, config)
