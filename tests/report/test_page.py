@@ -152,9 +152,9 @@ def test_gallery_and_data_are_those_of_the_points(run: Path, parsed: Parsed) -> 
 def test_curves_say_where_the_first_networks_end_and_lambda_starts(run: Path, html: str) -> None:
     data = page.page_data(Run.open(run))["curves"]
     config = Run.open(run).config
-    assert data["epochs_before"] == config.epochs_before == 40
-    assert data["lambda_start"] == config.hyper_start == 45
-    assert len(data["epochs"]) == 60
+    assert data["epochs_before"] == config.epochs_before == 80
+    assert data["lambda_start"] == config.hyper_start == 85
+    assert len(data["epochs"]) == 100
     assert "The first 40 epochs belong to networks that each left out a part" in html
 
 
