@@ -362,7 +362,7 @@ def test_lambda_follows_the_review(photos: Path) -> None:
     decide(photos / "run", Decision(index=1, action="unusable"))
     learned = load_reviewed(photos / "run")
     assert int(learned.soft_labels[0].argmax()) == 2
-    assert float(learned.soft_labels[0, 2]) == pytest.approx(0.9 + 0.1 / 3, abs=1e-5)
+    assert float(learned.soft_labels[0, 2]) == pytest.approx(0.99 + 0.01 / 3, abs=1e-5)
     assert float(learned.weights[1]) < 1e-9
     untouched = Learned.load(photos / "run")
     assert torch.equal(learned.soft_labels[2:], untouched.soft_labels[2:])

@@ -142,9 +142,10 @@ def test_it_learns_reports_and_exports_as_the_plain_table_does(
     points, expected = (pq.read_table(path / "points.parquet") for path in (run, plain))
     wrong = np.arange(200) < 30
     found = np.asarray(points["is_label_issue"])
-    # Measured: 27 are found, and no point is judged otherwise than with float32.
+    # Measured: 26 are found with bfloat16 and 28 with three classes kept, 26 with float32; no point
+    # and three are judged otherwise.
     assert found[wrong].sum() >= 25
-    assert (found != np.asarray(expected["is_label_issue"])).sum() <= 2
+    assert (found != np.asarray(expected["is_label_issue"])).sum() <= 4
 
     learned = Learned.load(run)
     assert learned.label_logits is not None

@@ -157,7 +157,7 @@ def test_hovering_a_curve_tells_the_epoch(tab: Page, report: Path) -> None:
     )
     tab.mouse("mouseMoved", box[0] + box[2] - 12, box[1] + box[3] / 2)
     said = tab.evaluate("document.querySelector('.tip').textContent")
-    assert said.startswith("epoch 60")
+    assert said.startswith("epoch 100")
     assert "test error" in said
 
 

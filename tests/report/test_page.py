@@ -155,7 +155,7 @@ def test_curves_say_where_the_first_networks_end_and_lambda_starts(run: Path, ht
     assert data["epochs_before"] == config.epochs_before == 80
     assert data["lambda_start"] == config.hyper_start == 85
     assert len(data["epochs"]) == 100
-    assert "The first 40 epochs belong to networks that each left out a part" in html
+    assert "The first 80 epochs belong to networks that each left out a part" in html
 
 
 # What it must not do
