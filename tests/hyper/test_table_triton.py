@@ -6,21 +6,15 @@ imported: one test starts the others again, in a process of their own.
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
 from torch import Tensor
 
 from autodo.hyper.relabel import STORAGES, label_table
 from autodo.hyper.table import FUSED_COLUMNS, FUSED_ENTRIES, Table, can_fuse, sum_duplicates
 from autodo.train.recorded import WARM_UP, Recorded
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 needs_gpu = pytest.mark.skipif(
     not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
     reason="needs a CUDA device and Triton",
@@ -47,11 +41,7 @@ def index_of(seed: int, entries: int) -> Tensor:
 @pytest.mark.skipif(INTERPRETED, reason="it is what starts the interpreter")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run as they are")
 def test_the_kernels_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "interpreted"]
-    result = subprocess.run(
-        [*command, __file__], env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True
-    )
-    assert result.returncode == 0, result.stdout.decode()
+    pass_in_interpreter(__file__)
 
 
 @pytest.mark.parametrize("device", PLACES)

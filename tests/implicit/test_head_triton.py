@@ -6,17 +6,14 @@ imported: one test starts the others again, in a process of their own.
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import math
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
 from cases import HeadProblem, assert_near
+from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
 from torch import Tensor
 
 from autodo.implicit import (
@@ -31,14 +28,12 @@ from autodo.implicit import (
 from autodo.implicit.head import FUSED_CLASSES, FUSED_POINTS
 from autodo.train.recorded import WARM_UP, Recorded
 
-has_triton = importlib.util.find_spec("triton") is not None
-interpreted = has_triton and os.environ.get("TRITON_INTERPRET") == "1"
 needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or not has_triton or interpreted,
+    not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
     reason="the fused kernels need a CUDA device and Triton",
 )
 needs_interpreter = pytest.mark.skipif(
-    not interpreted, reason="without a GPU the kernels need Triton and TRITON_INTERPRET=1"
+    not INTERPRETED, reason="without a GPU the kernels need Triton and TRITON_INTERPRET=1"
 )
 PLACES = [
     pytest.param("cpu", marks=needs_interpreter, id="interpreted"),
@@ -66,18 +61,14 @@ OTHER = [  # series of other lengths, one point, the largest that are fused
 ]
 
 
-@pytest.mark.skipif(not has_triton, reason="needs Triton")
-@pytest.mark.skipif(interpreted, reason="it is what starts the interpreter")
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
+@pytest.mark.skipif(INTERPRETED, reason="it is what starts the interpreter")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run as they are")
 def test_the_kernels_in_the_interpreter() -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "interpreted"]
-    result = subprocess.run(
-        [*command, __file__], env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True
-    )
-    assert result.returncode == 0, result.stdout.decode()
+    pass_in_interpreter(__file__)
 
 
-@pytest.mark.skipif(not has_triton or interpreted, reason="needs Triton as a compiler")
+@pytest.mark.skipif(not HAS_TRITON or INTERPRETED, reason="needs Triton as a compiler")
 @pytest.mark.parametrize(("rows", "columns", "warps"), [(256, 16, 8), (512, 32, 16), (8, 16, 4)])
 def test_kernels_compile_for_hopper(rows: int, columns: int, warps: int) -> None:
     """Triton compiles without a GPU, and is stricter than its interpreter."""

@@ -6,16 +6,13 @@ imported: one test starts the others again, in a process of their own.
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from math import prod
 
 import pytest
 import torch
+from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
 from test_operations import images_of_all_kinds, mixed_steps, random_steps
 from torch import Generator, Tensor
 
@@ -28,8 +25,6 @@ from autodo.policies.standard import Standard
 from autodo.train.recorded import WARM_UP
 from autodo.train.recorded_policy import RecordedPolicy
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
 needs_gpu = pytest.mark.skipif(
     not (torch.cuda.is_available() and HAS_TRITON) or INTERPRETED,
@@ -88,11 +83,7 @@ def carry_out_by_kernels(policy: policies.Planned, images: Tensor, plan: Tensor)
 @pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
 @pytest.mark.skipif(INTERPRETED, reason="it is what starts the interpreter")
 def test_the_kernels_in_the_interpreter():
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "interpreted"]
-    result = subprocess.run(
-        [*command, __file__], env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True
-    )
-    assert result.returncode == 0, result.stdout.decode()
+    pass_in_interpreter(__file__)
 
 
 @pytest.mark.skipif(not HAS_TRITON or INTERPRETED, reason="needs Triton as a compiler")

@@ -1,0 +1,21 @@
+"""Triton's interpreter, in which kernels run where there is no GPU."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
+"""Whether this process has chosen it, which must be done before Triton is imported."""
+
+
+def pass_in_interpreter(file: str) -> None:
+    """The tests of a file with ``interpreted`` in their names, in a process of their own."""
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "interpreted"]
+    result = subprocess.run(
+        [*command, file], env=os.environ | {"TRITON_INTERPRET": "1"}, capture_output=True
+    )
+    assert result.returncode == 0, result.stdout.decode()
