@@ -82,11 +82,14 @@ class Runner:
             }
         )
         self.sets: dict[tuple[str, str], Examples] = {}
+        self.makers: dict[Cell, tuple[Callable[[int], Task], dict[str, object]]] = {}
 
     def task_maker(self, cell: Cell) -> tuple[Callable[[int], Task], dict[str, object]]:
-        test = self.args.test or f"{cell.dataset}:test"
-        source = f"{cell.dataset}:train", str(cell.trusted), test
-        return task_maker(self._load, *source, distortion=cell.distortion)
+        if cell not in self.makers:
+            test = self.args.test or f"{cell.dataset}:test"
+            source = f"{cell.dataset}:train", str(cell.trusted), test
+            self.makers[cell] = task_maker(self._load, *source, distortion=cell.distortion)
+        return self.makers[cell]
 
     def _load(self, source: str, name: str) -> Examples:
         dataset, part = source.split(":")

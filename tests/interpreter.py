@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 
-HAS_TRITON = importlib.util.find_spec("triton") is not None
+from autodo.kernels import has_triton
+
+HAS_TRITON = has_triton()
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 """Whether this process has chosen it, which must be done before Triton is imported."""
 

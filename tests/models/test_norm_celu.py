@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from autodo.kernels import has_triton
 from autodo.models.norm_celu import NormCELU
 from autodo.models.wide_resnet import WideResNet
 
 needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or importlib.util.find_spec("triton") is None,
+    not torch.cuda.is_available() or not has_triton(),
     reason="the fused kernels need a CUDA device and Triton",
 )
 SHAPES = [(2, 16, 5, 7), (3, 160, 8, 8), (1, 640, 1, 1), (4, 48, 3, 3), (64, 32, 32, 32)]

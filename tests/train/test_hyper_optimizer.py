@@ -6,7 +6,6 @@ is written out here, so that nothing of the closed form is shared with it.
 
 from __future__ import annotations
 
-import importlib.util
 import math
 
 import pytest
@@ -22,6 +21,7 @@ from autodo.implicit import (
     Neumann,
     autograd_hypergradient,
 )
+from autodo.kernels import has_triton
 from autodo.train.hyper_optimizer import HyperOptimizer
 from autodo.train.recorded import WARM_UP, Recorded
 
@@ -374,7 +374,7 @@ def test_what_nobody_asks_for_is_not_computed(learn, monkeypatch):
 # On a GPU
 
 needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or importlib.util.find_spec("triton") is None,
+    not torch.cuda.is_available() or not has_triton(),
     reason="the fused kernels need a CUDA device and Triton",
 )
 

@@ -8,12 +8,11 @@ can be recorded with them and nobody has to move rows ahead of it.
 
 from __future__ import annotations
 
-import importlib.util
-
 import torch
 from torch import Tensor
 
 from autodo.errors import InputError
+from autodo.kernels import has_triton
 
 
 def read_rows(rows: Tensor, index: Tensor) -> Tensor:
@@ -51,7 +50,7 @@ def within_reach(rows: Tensor, device: torch.device) -> Tensor:
     """``rows`` of the host where ``device`` can reach them: the same, or a pinned copy."""
     if device.type == "cpu":
         return rows
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+    if device.type != "cuda" or not has_triton():
         raise InputError(
             f"tables on the host cannot be used from {device}",
             "their rows are reached by Triton kernels, which run on CUDA"

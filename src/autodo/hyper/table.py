@@ -8,7 +8,6 @@ its rows as they are; ``rounded`` and ``top`` store large ones in less memory.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +21,7 @@ from autodo.hyper.optimizers import (
     check_saves_memory,
     make_optimizer,
 )
+from autodo.kernels import has_triton
 
 PART = 65536
 """Rows that are worked on at a time where all of a table are."""
@@ -55,7 +55,7 @@ def can_fuse(index: Tensor, gradient: Tensor) -> bool:
         and gradient.dtype == torch.float32
         and 0 < len(gradient) <= FUSED_ENTRIES
         and gradient.shape[1] <= FUSED_COLUMNS
-        and importlib.util.find_spec("triton") is not None
+        and has_triton()
     )
 
 

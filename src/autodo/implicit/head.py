@@ -15,7 +15,6 @@ torch operations here, some five hundred, serve everything else and are the orac
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +25,7 @@ from torch import Tensor
 
 from autodo.errors import InputError
 from autodo.implicit.solvers import Neumann, Solution, Solver
+from autodo.kernels import has_triton
 from autodo.losses import CrossEntropy, Loss, get_loss
 
 FUSED_POINTS, FUSED_CLASSES, FUSED_WIDTH = 512, 32, 8192
@@ -209,5 +209,5 @@ def _can_fuse(features: Tensor, head_weight: Tensor, *others: Tensor | None) -> 
         and 1 < len(head_weight) <= FUSED_CLASSES
         and features.shape[1] <= FUSED_WIDTH
         and not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
-        and importlib.util.find_spec("triton") is not None
+        and has_triton()
     )

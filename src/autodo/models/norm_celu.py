@@ -10,11 +10,11 @@ oracle of the tests. Parameters and buffers are those of nn.BatchNorm2d, under i
 
 from __future__ import annotations
 
-import importlib.util
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from autodo.kernels import has_triton
 
 FUSED_TYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -51,7 +51,7 @@ class NormCELU(nn.BatchNorm2d):
             and x.dtype in FUSED_TYPES
             and _channels_last(x)
             and (self.training or not (torch.is_grad_enabled() and self.weight.requires_grad))
-            and importlib.util.find_spec("triton") is not None
+            and has_triton()
         )
 
     @staticmethod

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from autodo.kernels import has_triton
 
 LARGEST = 4096
 """Pixels up to which a kernel holds an image, 64 x 64; 0 means no kernels, for comparisons."""
@@ -24,7 +25,7 @@ def kernels(images: Tensor) -> ModuleType | None:
         and not images.requires_grad
         and 0 < images.shape[-2] * images.shape[-1] <= LARGEST
         and len(images) > 0
-        and importlib.util.find_spec("triton") is not None
+        and has_triton()
     )
     if not can:
         return None

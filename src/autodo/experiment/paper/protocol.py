@@ -149,7 +149,6 @@ def settings(
         learn_augment=learns,
         learn_weights=cell.method in ("aw", "aws"),
         learn_labels=cell.method == "aws",
-        smoothing=0.1,
         # Symmetric only against wrong or rare labels; on undistorted sets the plain KL.
         loss="kl" if cell.distortion == "1-0.0" else "symmetric_kl",
         start_epoch=scale.epoch(cell.start_epoch or protocol.start_epoch),
