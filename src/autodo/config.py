@@ -145,8 +145,9 @@ class Config:
     """Record steps on CUDA and replay them; off for networks that cannot be recorded."""
     num_workers: int = 0
     """Processes that read a dataset which is not held in memory."""
-    checkpoint_every: int = 1
-    """Epochs between checkpoints: what a kill can cost."""
+    checkpoint_every: int | None = None
+    """Epochs between checkpoints: what a kill can cost. None: every epoch, but of those that take
+    long to write as many as cost 2% of the time."""
     measure_every: int = 1
     """Epochs between measurements on the trusted and the test set; the last of a network is always
     measured. It changes nothing else: no measurement chooses anything."""

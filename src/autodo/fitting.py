@@ -28,6 +28,7 @@ from autodo.models.head import check_head, find_head
 from autodo.report.collect import collect
 from autodo.result import Result
 from autodo.train.devices import choose_device
+from autodo.train.interval import Interval
 from autodo.train.loop import Trainer
 from autodo.train.points import points_table
 from autodo.train.progress import Reporter, counting, reporting
@@ -131,13 +132,15 @@ def _run(trainer: Trainer, folder: RunFolder | None, reporter: Reporter) -> None
             reporter.epoch(metrics, config.total_epochs)
         return
     writer = SummaryWriter(str(folder.tensorboard), purge_step=len(trainer.history) + 1)
+    interval = Interval(config.checkpoint_every)
     try:
         for metrics in trainer.epochs():
             folder.append_metrics(metrics)
             _to_tensorboard(writer, metrics)
             last = metrics["epoch"] == config.total_epochs
-            if metrics["epoch"] % config.checkpoint_every == 0 or last:
-                folder.save_checkpoint(trainer.state())
+            if interval.is_over(metrics["epoch"]) or last:
+                with interval.writing():
+                    folder.save_checkpoint(trainer.state())
             reporter.epoch(metrics, config.total_epochs)
     finally:
         writer.close()

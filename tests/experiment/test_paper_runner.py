@@ -182,6 +182,16 @@ def test_a_finished_run_of_other_settings_is_not_counted(data_dir: Path, tmp_pat
         run("cifar10 10-0.1 baseline", data_dir, tmp_path, scale=other)
 
 
+def test_shared_trusted_batches_are_another_setting(data_dir: Path, tmp_path: Path) -> None:
+    run("cifar10 10-0.1 aws", data_dir, tmp_path, trusted_every=2, measure_every=3)
+    stored = RunFolder(tmp_path / "cifar10/10-0.1/aws/seed-0").read_config()["config"]
+    assert (stored["trusted_every"], stored["measure_every"]) == (2, 3)
+    # How often it was measured makes no other run of it.
+    run("cifar10 10-0.1 aws", data_dir, tmp_path, trusted_every=2)
+    with pytest.raises(RunFolderError, match="trusted_every was 2 and is now 1"):
+        run("cifar10 10-0.1 aws", data_dir, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("options", "error"),
     [

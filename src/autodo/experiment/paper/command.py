@@ -67,6 +67,10 @@ def paper(
         int,
         typer.Option(help="Epochs between points of the curves; the last is always one.", min=1),
     ] = 1,
+    trusted_every: Annotated[
+        int,
+        typer.Option(help="Hyper steps that share a batch of trusted points; the paper: 1.", min=1),
+    ] = 1,
     figures: Annotated[
         bool,
         typer.Option(
@@ -89,7 +93,8 @@ def paper(
     else:
         # A part that is missing is answered like a part that is wrong: with what there is.
         cell = cells.find(dataset, distortion or "", method or "")
-        _run(cell, seeds, scale, data_dir, out, device, policy_file, measure_every, figures, quiet)
+        run = cell, seeds, scale, data_dir, out, device, policy_file, measure_every, trusted_every
+        _run(*run, figures, quiet)
 
 
 def _list(dataset: str | None) -> None:
@@ -116,6 +121,7 @@ def _run(
     device: str,
     policy_file: Path | None,
     measure_every: int,
+    trusted_every: int,
     figures: bool,
     quiet: bool,
 ) -> None:
@@ -138,6 +144,7 @@ def _run(
         device=device,
         policy_file=policy_file,
         measure_every=measure_every,
+        trusted_every=trusted_every,
         progress=not quiet,
         tell=lambda text: None if quiet else typer.echo(text, err=True),
     )

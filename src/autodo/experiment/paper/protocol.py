@@ -129,6 +129,7 @@ def settings(
     device: str = "auto",
     policy: str = "none",
     measure_every: int = 1,
+    trusted_every: int = 1,
 ) -> Config:
     """The Config of one run of a cell.
 
@@ -161,6 +162,7 @@ def settings(
         device=device,
         policy=policy,
         measure_every=measure_every,
+        trusted_every=trusted_every,
     )
 
 

@@ -51,6 +51,7 @@ def run_cell(
     device: str = "auto",
     policy_file: str | Path | None = None,
     measure_every: int = 1,
+    trusted_every: int = 1,
     progress: bool = True,
     tell: Callable[[str], object] = lambda text: None,
 ) -> list[SeedResult]:
@@ -62,6 +63,7 @@ def run_cell(
         data_dir: where the data set lies, if it should not be fetched.
         policy_file: of the searched policies, for faa and dada.
         measure_every: epochs between points of the curves; among them is the best epoch.
+        trusted_every: hyper steps that follow the same batch of trusted points; the paper's is 1.
         progress: show bars.
         tell: told in words of every seed as it begins or is skipped.
     """
@@ -76,7 +78,13 @@ def run_cell(
     for seed in range(seeds):
         folder = seed_folder(out, cell, seed)
         config = protocol.settings(
-            cell, scale=scale, seed=seed, device=device, policy=policy, measure_every=measure_every
+            cell,
+            scale=scale,
+            seed=seed,
+            device=device,
+            policy=policy,
+            measure_every=measure_every,
+            trusted_every=trusted_every,
         )
         result = SeedResult.load(folder)
         if result is not None:
