@@ -48,6 +48,25 @@ def test_the_gradient_of_the_objective_vanishes(l2: float, classes: int) -> None
         assert gradient.abs().max() < 0.02  # of 120 points; 0.003 was measured
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("work", [0, 10**8], ids=["on the device", "on the host"])
+def test_heads_of_points_on_the_gpu_are_those_of_the_host(
+    work: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    features, labels, fold = problem()
+    seen, shift = outside(fold, 3), torch.linspace(-1, 1, 4)
+    here = fit_heads(features, labels, seen, l2=1.0, shift=shift, tolerance=1e-3)
+    monkeypatch.setattr(module, "HOST_WORK", work)
+    moved = [x.cuda() for x in (features, labels, seen)]
+    there = fit_heads(*moved, l2=1.0, shift=shift.cuda(), tolerance=1e-3)
+    again = fit_heads(*moved, l2=1.0, shift=shift.cuda(), start=there, tolerance=1e-3)
+    for found in (there, again):
+        assert found.weight.is_cuda
+        assert found.bias.is_cuda
+        assert torch.allclose(found.weight.cpu(), here.weight, atol=2e-3)
+        assert torch.allclose(found.bias.cpu(), here.bias, atol=2e-3)
+
+
 def test_it_is_the_logistic_regression_of_scikit_learn() -> None:
     features, labels, _ = problem(count=400)
     hard = labels.argmax(-1)
