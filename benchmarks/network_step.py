@@ -51,7 +51,7 @@ class Case:
         )
 
     def train(self) -> tuple[Tensor]:
-        with fast_convolutions():
+        with fast_convolutions("auto"):
             with autocast(self.device, "auto"):
                 logits = self.call(self.images)
             loss = F.cross_entropy(logits.float(), self.labels)
@@ -61,12 +61,12 @@ class Case:
         return (loss.detach(),)
 
     def forward(self) -> tuple[Tensor]:
-        with fast_convolutions(), torch.no_grad(), autocast(self.device, "auto"):
+        with fast_convolutions("auto"), torch.no_grad(), autocast(self.device, "auto"):
             return (self.call(self.images),)
 
     def to_pixels(self) -> tuple[Tensor]:
         images = self.images.clone().requires_grad_()
-        with fast_convolutions(), autocast(self.device, "auto"):
+        with fast_convolutions("auto"), autocast(self.device, "auto"):
             logits = self.call(images)
         return torch.autograd.grad(logits.float().sum(), images)
 

@@ -34,8 +34,11 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager[obj
     return nullcontext()
 
 
-def fast_convolutions() -> AbstractContextManager[object]:
-    """Inside, cuDNN times its algorithms at the first use of a shape and keeps the fastest."""
+def fast_convolutions(precision: str) -> AbstractContextManager[object]:
+    """Inside, cuDNN times its algorithms at the first use of a shape and keeps the fastest.
+
+    "float32" is that, and not the ten bits of mantissa that cuDNN else takes from it (TF32).
+    """
     return torch.backends.cudnn.flags(
-        enabled=True, benchmark=True, deterministic=False, allow_tf32=True
+        enabled=True, benchmark=True, deterministic=False, allow_tf32=precision != "float32"
     )

@@ -64,12 +64,13 @@ class Recorded:
         return tuple(output.clone() for output in self._outputs)
 
     def _aside(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, ...]:
-        """One step on a stream of its own, as recording asks of the steps before it."""
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
+        """One step on the stream of recordings, as recording asks of the steps before it."""
+        here = torch.cuda.current_stream(self.device)
+        # Not on a new one: every stream that multiplies keeps a workspace of 32 MiB for good.
+        stream = _stream(self.device, here.priority)
+        stream.wait_stream(here)
         with torch.cuda.stream(stream):
             outputs = self.step(*inputs)
-        here = torch.cuda.current_stream(self.device)
         here.wait_stream(stream)
         for output in outputs:
             output.record_stream(here)  # its memory is not given away while this stream needs it
@@ -80,6 +81,7 @@ class Recorded:
         torch.cuda.synchronize(self.device)
         torch.cuda.empty_cache()  # the graph has memory of its own; what warming up took is free
         graph = torch.cuda.CUDAGraph()
+        randomness = torch.cuda.get_rng_state(self.device)
         priority = torch.cuda.current_stream(self.device).priority
         try:
             with torch.cuda.graph(
@@ -92,6 +94,7 @@ class Recorded:
                 self._outputs = self.step(*self._inputs)
         except RuntimeError as error:
             self.enabled = False
+            _renew_generator(self.device, randomness)
             warnings.warn(
                 f"the step cannot be recorded as a CUDA graph and runs slower: "
                 f"{str(error).splitlines()[0]}. Set cuda_graphs=false to silence this.",
@@ -109,3 +112,15 @@ def _stream(device: torch.device, priority: int) -> torch.cuda.Stream:
     stream only.
     """
     return torch.cuda.Stream(device, priority=priority)
+
+
+def _renew_generator(device: torch.device, state: Tensor) -> None:
+    """Give the device's random numbers a fresh start from ``state``.
+
+    A recording that fails leaves them in the belief that it still goes on; the next draw would
+    fail, in another place.
+    """
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    number = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.default_generators[number].graphsafe_set_state(fresh.graphsafe_get_state())

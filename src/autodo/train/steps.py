@@ -106,7 +106,7 @@ class Steps:
         index: Tensor,
         noise: Tensor | None,
     ) -> tuple[Tensor]:
-        with fast_convolutions():
+        with fast_convolutions(self.config.precision):
             with autocast(self.device, self.config.precision):
                 logits = self.model(self._layout(self.data.augment(images, index, noise=noise)))
             loss = loss_of(logits, index)
@@ -142,7 +142,7 @@ class Steps:
         scale: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         # Without this the normalisations of an eval-mode pass with a graph are not fused.
-        with fast_convolutions(), frozen(self.model):
+        with fast_convolutions(self.config.precision), frozen(self.model):
             step = self.hyper.step(
                 self.encode,
                 (images, index),
@@ -161,7 +161,8 @@ class Steps:
 
     def encode(self, images: Tensor) -> Tensor:
         """The head's input (B, D): computed in the run's precision, given in the head's."""
-        with fast_convolutions(), autocast(self.device, self.config.precision):
+        precision = self.config.precision
+        with fast_convolutions(precision), autocast(self.device, precision):
             features = head_input(self.model, self.head)(self._layout(images))
         return features.to(self.head.weight.dtype)
 
