@@ -16,7 +16,9 @@ be told from labels that are all wrong; then the given labels stand.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -76,12 +78,18 @@ def label_posterior(
     tensor([0, 1])
     """
     count, classes = log_belief.shape
-    fits = (
-        _fit(F.log_softmax(log_belief / tau, -1), labels, trusted_shares, tau, kind, iterations)
-        for kind in (NONE, UNIFORM, BY_CLASS)
-        for tau in (least_temperature, *TEMPERATURES)
-        if tau > 0 and tau >= least_temperature
-    )  # one at a time in memory
+    allowed = {tau for tau in (least_temperature, *TEMPERATURES) if tau >= least_temperature}
+    temperatures = sorted(allowed - {0.0})
+
+    def fit(kind: str, k: int) -> LabelPosterior:
+        tau = temperatures[k]
+        beliefs = F.log_softmax(log_belief / tau, -1)
+        return _fit(beliefs, labels, trusted_shares, tau, kind, iterations)
+
+    fits, k = [], min(range(len(temperatures)), key=lambda k: abs(math.log(temperatures[k])))
+    for kind in (NONE, UNIFORM, BY_CLASS):
+        found, k = _climb(partial(fit, kind), len(temperatures), k)
+        fits.append(found)
     best = max(fits, key=lambda fit: count * fit.log_likelihood - _price(fit, count))
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     shares = given.mean(0)
@@ -98,6 +106,25 @@ def label_posterior(
             log_likelihood=without,
         )
     return best
+
+
+def _climb(
+    fit: Callable[[int], LabelPosterior], count: int, start: int
+) -> tuple[LabelPosterior, int]:
+    """The likeliest of ``count`` fits in a row and its place, from ``start`` uphill.
+
+    The likelihood has one hill over the temperatures: most fits need not be made.
+    """
+    best, at = fit(start), start
+    for step in (1, -1):
+        while 0 <= at + step < count:
+            other = fit(at + step)
+            if other.log_likelihood <= best.log_likelihood:
+                break
+            best, at = other, at + step
+        if at != start:
+            break
+    return best, at
 
 
 def _price(fit: LabelPosterior, count: int) -> float:
@@ -135,10 +162,11 @@ def _fit(
     shares = trusted_shares
     q = log_belief.exp()
     likelihood = log_belief.new_tensor(-torch.inf)
-    for _ in range(iterations):
+    for k in range(iterations):
         prior = log_belief + (shares / trusted_shares).log()
         joint = prior + transition.log().T[labels]
-        likelihood = (joint.logsumexp(-1) - prior.logsumexp(-1)).mean()
+        if k == iterations - 1:
+            likelihood = (joint.logsumexp(-1) - prior.logsumexp(-1)).mean()
         q = joint.softmax(-1)
         if kind != NONE:
             # One pseudo-count on either side keeps eps and pi inside (0, 1).
