@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autodo.hyper.posterior import BY_CLASS, NONE, label_posterior
+from autodo.hyper.posterior import BY_CLASS, NONE, TEMPERATURES, _fit, label_posterior
 from autodo.hyper.posterior import UNIFORM as BY_UNIFORM
 
 CLASSES, POINTS = 5, 4000
@@ -99,6 +99,19 @@ def test_an_overconfident_belief_is_given_its_temperature_back() -> None:
     _, belief, given = sample(uniform_noise(0.3))
     posterior = label_posterior((belief * 4).log_softmax(-1), given, UNIFORM)
     assert 2.8 <= posterior.temperature <= 5.6
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+@pytest.mark.parametrize("rate", [0.0, 0.6, 0.9])
+def test_no_other_temperature_is_likelier(rate: float, scale: float) -> None:
+    _, belief, given = sample(uniform_noise(rate), sharpness=2.0)
+    belief = (belief * scale).log_softmax(-1)
+    posterior = label_posterior(belief, given, UNIFORM)
+    others = [
+        _fit((belief / tau).log_softmax(-1), given, UNIFORM, tau, posterior.kind, 30)
+        for tau in TEMPERATURES
+    ]
+    assert posterior.log_likelihood == max(other.log_likelihood for other in others)
 
 
 def test_rows_are_distributions_and_the_result_is_the_same_twice() -> None:

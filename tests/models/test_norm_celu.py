@@ -1,21 +1,45 @@
-"""NormCELU against batch norm and CELU; the fused kernels against both, where there is a GPU."""
+"""NormCELU against batch norm and CELU; the fused kernels against both.
+
+Without a GPU the kernels run in Triton's interpreter, which has to be chosen before Triton is
+imported: one test starts the others again, in a process of their own.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
 from torch import Tensor, nn
 
-from autodo.kernels import has_triton
 from autodo.models.norm_celu import NormCELU
 from autodo.models.wide_resnet import WideResNet
 
 needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or not has_triton(),
+    not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
     reason="the fused kernels need a CUDA device and Triton",
 )
+interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
 SHAPES = [(2, 16, 5, 7), (3, 160, 8, 8), (1, 640, 1, 1), (4, 48, 3, 3), (64, 32, 32, 32)]
+AWKWARD_SHAPES = [
+    (1, 16, 16, 16),  # a whole number of blocks and of tiles
+    (2, 160, 8, 8),
+    (2, 16, 32, 30),  # more blocks than programs, the last not whole
+    (3, 160, 9, 7),
+    (1, 640, 3, 3),
+    (2, 64, 9, 8),
+    (5, 1, 37, 29),  # columns that no power of two divides, and few that one does
+    (2, 3, 20, 31),
+    (3, 7, 25, 25),
+    (2, 24, 19, 17),
+    (1, 2048, 3, 5),  # more columns than a tile has numbers
+    (1, 160, 1, 1),
+    (1, 3, 1, 1),
+]
+TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
 
 def layers(columns: int) -> tuple[NormCELU, nn.BatchNorm2d]:
@@ -66,6 +90,15 @@ def run(
     return out | {"s": s.detach(), "y": y.detach(), **dict(layer.named_buffers())}
 
 
+def assert_close(ours: dict[str, Tensor], plain: dict[str, Tensor], tolerance: float) -> None:
+    """To a part of the largest value."""
+    for name, expected in plain.items():
+        scale = float(expected.float().abs().max()) or 1.0
+        torch.testing.assert_close(
+            ours[name].float(), expected.float(), atol=tolerance * scale, rtol=0, msg=name
+        )
+
+
 @needs_gpu
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("add", [False, True])
@@ -88,13 +121,7 @@ def test_fused_on_the_gpu_equals_plain(
         copy.fused = fused
         assert copy._can_fuse(x) == fused
         results.append(run(copy, x, residual, (g0, g1)))
-    ours, plain = results
-    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
-    for name, expected in plain.items():
-        scale = float(expected.float().abs().max()) or 1.0
-        torch.testing.assert_close(
-            ours[name].float(), expected.float(), atol=tolerance * scale, rtol=0, msg=name
-        )
+    assert_close(*results, TOLERANCE[dtype])
 
 
 @needs_gpu
@@ -132,3 +159,204 @@ def test_fused_results_on_the_gpu_repeat_bit_for_bit() -> None:
         results.append({k: v.clone() for k, v in run(layer, x, residual, (g0, g1)).items()})
     for name in results[0]:
         assert torch.equal(results[0][name], results[1][name]), name
+
+
+@pytest.fixture(autouse=INTERPRETED)
+def _loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From numpy 2.4 on an array of one number is no int, which loops of the interpreter need."""
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_all(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    monkeypatch.setattr(interpreter, "_patch_lang_tensor", patch_all)
+
+
+class Fused(NormCELU):
+    """By the kernels, wherever the data are."""
+
+    def _can_fuse(self, x: Tensor) -> bool:
+        return True
+
+
+def both(columns: int, training: bool) -> tuple[NormCELU, NormCELU]:
+    """A layer by the kernels and the same by plain operations."""
+    plain, _ = layers(columns)
+    fused = Fused(columns)
+    fused.load_state_dict(plain.state_dict())
+    for layer in (fused, plain):
+        layer.train(training).requires_grad_(training)
+    return fused, plain
+
+
+def inputs(shape: tuple[int, ...], dtype: torch.dtype, add: bool) -> tuple[Any, ...]:
+    x, residual, g0, g1 = (images(shape, k) for k in range(4))
+    return x.to(dtype), residual.to(dtype) if add else None, (g0, g1)
+
+
+@pytest.mark.skipif(not HAS_TRITON, reason="needs Triton")
+@pytest.mark.skipif(INTERPRETED, reason="it is what starts the interpreter")
+def test_the_kernels_in_the_interpreter() -> None:
+    pass_in_interpreter(__file__)
+
+
+@interpreted
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
+@pytest.mark.parametrize("shape", AWKWARD_SHAPES, ids=str)
+def test_interpreted_kernels_equal_plain_operations(
+    shape: tuple[int, ...], add: bool, training: bool, dtype: torch.dtype
+) -> None:
+    if training and shape[0] * shape[2] * shape[3] == 1:
+        pytest.skip("torch's batch norm refuses to train on one value per channel")
+    fused, plain = both(shape[1], training)
+    x, residual, grads = inputs(shape, dtype, add)
+    assert_close(run(fused, x, residual, grads), run(plain, x, residual, grads), TOLERANCE[dtype])
+
+
+@interpreted
+@pytest.mark.parametrize("columns", [160, 7, 1])
+def test_interpreted_training_on_one_row(columns: int) -> None:
+    """The mean is the row and the variance is 0, so that y = celu(bias), whatever the row is."""
+    fused, _ = both(columns, training=True)
+    before = {name: value.clone() for name, value in fused.named_buffers()}
+    x, residual, grads = inputs((1, columns, 1, 1), torch.float32, add=True)
+    out = run(fused, x, residual, grads)
+    s, moved = (x + residual).flatten(), fused.momentum
+    expected = {
+        "y": F.celu(fused.bias.detach()).view_as(x),
+        "dx": grads[1], "dresidual": grads[1], "dweight": torch.zeros(columns),
+        "dbias": (grads[0].flatten() * fused.bias.detach().clamp(max=0).exp()),
+        "running_mean": before["running_mean"].lerp(s, moved),
+        "running_var": before["running_var"] * (1 - moved),
+    }  # fmt: skip
+    # The mean is taken from the sum with an error of float32, which 1/sqrt(eps) makes larger.
+    assert_close(out, expected, 5e-3)
+
+
+@interpreted
+def test_interpreted_sums_of_more_parts_than_one_round_of_the_second_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from autodo.models import norm_celu_triton
+
+    monkeypatch.setattr(norm_celu_triton, "_multiprocessors", lambda device: 132)
+    x, residual, grads = inputs((1, 64, 129, 129), torch.float32, add=False)
+    assert norm_celu_triton._Cut(x).parts(5) > norm_celu_triton.MOMENTS[0]
+    fused, plain = both(64, training=True)
+    assert_close(run(fused, x, residual, grads), run(plain, x, residual, grads), 1e-5)
+
+
+@interpreted
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+@pytest.mark.parametrize("shape", [(2, 24, 19, 17), (1, 16, 16, 16)], ids=str)
+def test_interpreted_results_repeat_bit_for_bit_also_with_wide_indices(
+    shape: tuple[int, ...], training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from autodo.models import norm_celu_triton
+
+    x, residual, grads = inputs(shape, torch.bfloat16, add=True)
+    results = []
+    for narrow in (2**31, 2**31, 0):
+        monkeypatch.setattr(norm_celu_triton, "NARROW", narrow)
+        cut = norm_celu_triton._Cut(x)
+        assert cut.strip["WIDE"] == cut.tile["WIDE"] == (narrow == 0)
+        results.append(run(both(shape[1], training)[0], x, residual, grads))
+    for name, first in results[0].items():
+        assert torch.equal(first, results[1][name]), name
+        assert torch.equal(first, results[2][name]), name
+
+
+@interpreted
+@pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_interpreted_nan_passes_through_in_eval_mode(add: bool, dtype: torch.dtype) -> None:
+    """Where it is, and nowhere else."""
+    x, residual, grads = inputs((2, 24, 5, 7), dtype, add)
+    x[1, 3, 2, 4] = float("nan")
+    out = run(both(24, training=False)[0], x, residual, grads)
+    for name in ("y", "dx", *(("s", "dresidual") if add else ())):
+        assert torch.equal(out[name].isnan(), x.isnan()), name
+
+
+@interpreted
+@pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_interpreted_nan_takes_its_column_in_training_mode(add: bool, dtype: torch.dtype) -> None:
+    """All results of the column are NaN, as in torch, and those of no other."""
+    x, residual, grads = inputs((2, 24, 5, 7), dtype, add)
+    x[1, 3, 2, 4] = float("nan")
+    column = torch.arange(24) == 3
+    out = run(both(24, training=True)[0], x, residual, grads)
+    for name in ("y", "dx", *(("dresidual",) if add else ())):
+        assert torch.equal(out[name].isnan(), column.view(-1, 1, 1).expand_as(x)), name
+    for name in ("running_mean", "running_var", "dweight", "dbias"):
+        assert torch.equal(out[name].isnan(), column), name
+
+
+@interpreted
+def test_interpreted_nan_of_the_gradient_passes_through() -> None:
+    for training in (True, False):
+        x, residual, grads = inputs((2, 24, 5, 7), torch.float32, add=True)
+        grads[0][0, 5, 1, 1] = float("nan")
+        out = run(both(24, training)[0], x, residual, grads)
+        assert out["dx"][0, 5, 1, 1].isnan()
+        assert not out["dx"][:, 6:].isnan().any()
+
+
+@pytest.fixture
+def no_device() -> Iterator[None]:
+    """What Triton asks of a driver to compile for a GPU that need not be there."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    class Hopper:
+        def get_current_device(self) -> int:
+            return 0
+
+        def get_current_stream(self, device: int) -> int:
+            return 0
+
+        def get_current_target(self) -> GPUTarget:
+            return GPUTarget("cuda", 90, 32)
+
+    driver.set_active(Hopper())
+    yield
+    driver.reset_active()
+
+
+@pytest.mark.skipif(not HAS_TRITON or INTERPRETED, reason="needs Triton as a compiler")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run as they are")
+@pytest.mark.usefixtures("no_device")
+@pytest.mark.parametrize("shape", [(2, 160, 8, 8), (1, 16, 5, 5), (1, 1, 1, 1), (2, 3, 4, 5)])
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_kernels_compile_for_hopper(
+    shape: tuple[int, ...], training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton compiles without a GPU, and is stricter than its interpreter."""
+    from autodo.models import norm_celu_triton
+
+    compiled = []
+
+    class Launch:
+        def __init__(self, kernel: Any) -> None:
+            self.kernel = kernel
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Any:
+            def warm_up(*args: Any, **meta: Any) -> None:
+                compiled.append(self.kernel.warmup(*args, grid=grid, **meta))
+
+            return warm_up
+
+    names = ("_sums", "_moments", "_apply", "_backward_sums", "_backward_moments",
+             "_backward_apply", "_evaluate")  # fmt: skip
+    for name in names:
+        monkeypatch.setattr(norm_celu_triton, name, Launch(getattr(norm_celu_triton, name)))
+    x, residual, grads = inputs(shape, torch.bfloat16, add=True)
+    run(both(shape[1], training)[0], x, residual, grads)
+    assert len(compiled) == (6 if training else 2)
+    assert all("sm_90" in kernel.asm["ptx"] for kernel in compiled)

@@ -16,7 +16,7 @@ be told from labels that are all wrong; then the given labels stand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -81,15 +81,11 @@ def label_posterior(
     allowed = {tau for tau in (least_temperature, *TEMPERATURES) if tau >= least_temperature}
     temperatures = sorted(allowed - {0.0})
 
-    def fit(kind: str, k: int) -> LabelPosterior:
-        tau = temperatures[k]
+    def fit(kind: str, tau: float) -> LabelPosterior:
         beliefs = F.log_softmax(log_belief / tau, -1)
         return _fit(beliefs, labels, trusted_shares, tau, kind, iterations)
 
-    fits, k = [], min(range(len(temperatures)), key=lambda k: abs(math.log(temperatures[k])))
-    for kind in (NONE, UNIFORM, BY_CLASS):
-        found, k = _climb(partial(fit, kind), len(temperatures), k)
-        fits.append(found)
+    fits = [_climb(partial(fit, kind), temperatures) for kind in (NONE, UNIFORM, BY_CLASS)]
     best = max(fits, key=lambda fit: count * fit.log_likelihood - _price(fit, count))
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     shares = given.mean(0)
@@ -108,23 +104,23 @@ def label_posterior(
     return best
 
 
-def _climb(
-    fit: Callable[[int], LabelPosterior], count: int, start: int
-) -> tuple[LabelPosterior, int]:
-    """The likeliest of ``count`` fits in a row and its place, from ``start`` uphill.
+def _climb(fit: Callable[[float], LabelPosterior], temperatures: Sequence[float]) -> LabelPosterior:
+    """The likeliest of the fits at ascending temperatures, uphill from the one nearest to 1.
 
-    The likelihood has one hill over the temperatures: most fits need not be made.
+    Most fits need not be made: from there the likelihood has one hill. Far above 1, where 30
+    iterations do not always settle between flat beliefs and few wrong labels, there can be others.
     """
-    best, at = fit(start), start
+    start = min(range(len(temperatures)), key=lambda k: abs(math.log(temperatures[k])))
+    best, at = fit(temperatures[start]), start
     for step in (1, -1):
-        while 0 <= at + step < count:
-            other = fit(at + step)
+        while 0 <= at + step < len(temperatures):
+            other = fit(temperatures[at + step])
             if other.log_likelihood <= best.log_likelihood:
                 break
             best, at = other, at + step
         if at != start:
             break
-    return best, at
+    return best
 
 
 def _price(fit: LabelPosterior, count: int) -> float:
