@@ -6,7 +6,7 @@ imported: one test starts the others again, in a process of their own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from typing import Any
 
 import pytest
@@ -38,6 +38,9 @@ AWKWARD_SHAPES = [
     (1, 2048, 3, 5),  # more columns than a tile has numbers
     (1, 160, 1, 1),
     (1, 3, 1, 1),
+]
+AWKWARD_CASES = [(shape, torch.float32) for shape in AWKWARD_SHAPES] + [
+    (shape, dtype) for shape in AWKWARD_SHAPES[1:4] for dtype in (torch.float16, torch.bfloat16)
 ]
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
@@ -204,10 +207,9 @@ def test_the_kernels_in_the_interpreter() -> None:
 
 
 @interpreted
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
-@pytest.mark.parametrize("shape", AWKWARD_SHAPES, ids=str)
+@pytest.mark.parametrize(("shape", "dtype"), AWKWARD_CASES, ids=str)
 def test_interpreted_kernels_equal_plain_operations(
     shape: tuple[int, ...], add: bool, training: bool, dtype: torch.dtype
 ) -> None:
@@ -248,7 +250,9 @@ def test_interpreted_sums_of_more_parts_than_one_round_of_the_second_step(
     x, residual, grads = inputs((1, 64, 129, 129), torch.float32, add=False)
     assert norm_celu_triton._Cut(x).parts(5) > norm_celu_triton.MOMENTS[0]
     fused, plain = both(64, training=True)
-    assert_close(run(fused, x, residual, grads), run(plain, x, residual, grads), 1e-5)
+    # Torch's own sums in float32 are the less exact ones here.
+    exact = run(plain.double(), x.double(), residual, grads)
+    assert_close(run(fused, x, residual, grads), exact, 1e-5)
 
 
 @interpreted
@@ -271,31 +275,35 @@ def test_interpreted_results_repeat_bit_for_bit_also_with_wide_indices(
         assert torch.equal(first, results[2][name]), name
 
 
-@interpreted
-@pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
-@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_interpreted_nan_passes_through_in_eval_mode(add: bool, dtype: torch.dtype) -> None:
-    """Where it is, and nowhere else."""
+def assert_nan_passes_through(add: bool, dtype: torch.dtype, device: str) -> None:
+    """In eval mode it is where it was; in training mode, as in torch, in its whole column."""
     x, residual, grads = inputs((2, 24, 5, 7), dtype, add)
     x[1, 3, 2, 4] = float("nan")
-    out = run(both(24, training=False)[0], x, residual, grads)
+    here, column = x.isnan(), torch.arange(24) == 3
+    x, residual = x.to(device), residual.to(device) if add else None
+    grads = tuple(g.to(device) for g in grads)
+    out = run(both(24, training=False)[0].to(device), x, residual, grads)
     for name in ("y", "dx", *(("s", "dresidual") if add else ())):
-        assert torch.equal(out[name].isnan(), x.isnan()), name
+        assert torch.equal(out[name].isnan().cpu(), here), name
+    out = run(both(24, training=True)[0].to(device), x, residual, grads)
+    for name in ("y", "dx", *(("dresidual",) if add else ())):
+        assert torch.equal(out[name].isnan().cpu(), column.view(-1, 1, 1).expand_as(here)), name
+    for name in ("running_mean", "running_var", "dweight", "dbias"):
+        assert torch.equal(out[name].isnan().cpu(), column), name
 
 
 @interpreted
 @pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-def test_interpreted_nan_takes_its_column_in_training_mode(add: bool, dtype: torch.dtype) -> None:
-    """All results of the column are NaN, as in torch, and those of no other."""
-    x, residual, grads = inputs((2, 24, 5, 7), dtype, add)
-    x[1, 3, 2, 4] = float("nan")
-    column = torch.arange(24) == 3
-    out = run(both(24, training=True)[0], x, residual, grads)
-    for name in ("y", "dx", *(("dresidual",) if add else ())):
-        assert torch.equal(out[name].isnan(), column.view(-1, 1, 1).expand_as(x)), name
-    for name in ("running_mean", "running_var", "dweight", "dbias"):
-        assert torch.equal(out[name].isnan(), column), name
+def test_interpreted_nan_passes_through(add: bool, dtype: torch.dtype) -> None:
+    assert_nan_passes_through(add, dtype, "cpu")
+
+
+@needs_gpu
+@pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_nan_passes_through_on_the_gpu(add: bool, dtype: torch.dtype) -> None:
+    assert_nan_passes_through(add, dtype, "cuda")
 
 
 @interpreted
@@ -309,7 +317,7 @@ def test_interpreted_nan_of_the_gradient_passes_through() -> None:
 
 
 @pytest.fixture
-def no_device() -> Iterator[None]:
+def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Triton asks of a driver to compile for a GPU that need not be there."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
@@ -324,9 +332,7 @@ def no_device() -> Iterator[None]:
         def get_current_target(self) -> GPUTarget:
             return GPUTarget("cuda", 90, 32)
 
-    driver.set_active(Hopper())
-    yield
-    driver.reset_active()
+    monkeypatch.setattr(driver, "_active", Hopper())
 
 
 @pytest.mark.skipif(not HAS_TRITON or INTERPRETED, reason="needs Triton as a compiler")
@@ -359,4 +365,7 @@ def test_kernels_compile_for_hopper(
     x, residual, grads = inputs(shape, torch.bfloat16, add=True)
     run(both(shape[1], training)[0], x, residual, grads)
     assert len(compiled) == (6 if training else 2)
-    assert all("sm_90" in kernel.asm["ptx"] for kernel in compiled)
+    for kernel in compiled:
+        assert "sm_90" in kernel.asm["ptx"]
+        # These return the other number where one is NaN; in the interpreter they return NaN.
+        assert not re.search(r"\b(min|max)\.(ftz\.)?f32", kernel.asm["ptx"])

@@ -184,7 +184,7 @@ def _moments(
     running_var = tl.load(var_ptr + column)
     mean = running_mean + offset
     tl.store(mean_ptr + column, running_mean + momentum * offset)
-    unbiased = var * (M / tl.maximum(M - 1.0, 1.0))
+    unbiased = var * (M / tl.maximum(M - 1, 1))
     tl.store(var_ptr + column, running_var + momentum * (unbiased - running_var))
     inverse = 1 / tl.sqrt(var + eps)
     a = tl.load(weight_ptr + column) * inverse
