@@ -128,8 +128,11 @@ def test_trusted_features_given_are_trusted_images_encoded(device: str) -> None:
         else:
             steps.hyper.step(steps.encode, (images, index), (trusted, labels), noise=noise)
         results.append({name: data.table(name).rows.clone() for name in data.tables})
+    # On a GPU one way has fused kernels and the other has not, and RMSprop's first step is 10 lr
+    # however small a gradient is: those of about its epsilon differ.
+    near = {"rtol": 2e-3, "atol": 2e-3} if device == "cuda" else {"rtol": 1.3e-6, "atol": 1e-5}
     for name, rows in results[0].items():
-        torch.testing.assert_close(rows, results[1][name])
+        torch.testing.assert_close(rows, results[1][name], **near)
 
 
 @needs_gpu
