@@ -160,7 +160,11 @@ class Study:
         return sum(1 for _ in self.missing())
 
     def _keep(self, cell: Cell, name: str, seed: int, future: Future[Score]) -> None:
-        score = future.result()
+        try:
+            score = future.result()
+        except Exception as error:  # the others go on; the same command tries it again
+            print(f"{cell.folder}  seed {seed}  {name}: FAILED, {error!r}", flush=True)
+            return
         self.comparisons[cell].add(name, seed, score)
         auc = "" if score.auc is None else f"  AUC {score.auc:.3f}"
         print(

@@ -17,7 +17,7 @@ from autodo.data import Examples, load_digits, stratified_split
 from autodo.data.loader import Loader
 from autodo.errors import InputError, RunFolderError
 from autodo.experiment import compare as module
-from autodo.experiment.cleaning import FOLDS, _folds, out_of_fold
+from autodo.experiment.cleaning import FOLDS, _folds, out_of_fold, run_cleanlab
 from autodo.experiment.compare import METHODS, OURS, Comparison, Scores, table, verdict
 from autodo.experiment.demo import digits_model
 from autodo.experiment.methods import papers
@@ -148,6 +148,19 @@ def test_probabilities_are_out_of_fold(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(not a & b for a, b in zip(seen, held, strict=True))
     assert set().union(*held) == set(task.train.ids)
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-5)
+
+
+def test_cleanlab_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own do not find what they need in a process that was spawned, such as the study's."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a pool of processes was asked for")
+
+    monkeypatch.setattr("multiprocessing.Pool", refuse)
+    monkeypatch.setattr("autodo.experiment.cleaning.train", lambda model, *_, **__: model)
+    task = digits_task(noise=0.2)
+    found = run_cleanlab(task, Config(device="cpu"), lambda: digits_model(0))
+    assert found.auc is not None
 
 
 def test_a_class_with_fewer_points_than_folds_is_shared_out() -> None:

@@ -44,7 +44,8 @@ def run_cleanlab(task: Task, config: Config, build: BuildModel, *, progress: boo
     start = time.perf_counter()
     probabilities = out_of_fold(task, config, build, progress=progress)
     labels = task.train.labels.numpy()
-    flagged = find_label_issues(labels, probabilities)
+    # In one process: those it starts under Linux find nothing where processes are not forked.
+    flagged = find_label_issues(labels, probabilities, n_jobs=1)
     score = get_label_quality_scores(labels, probabilities)
     suggested = np.where(flagged, probabilities.argmax(1), labels)
 
