@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from autodo.data.pixels import to_unit
 from autodo.experiment.task import Task
 from autodo.report.summaries import confusion
+from autodo.train.helpers import EVALUATION_BATCH
 from autodo.train.hyper_optimizer import evaluating
-from autodo.train.loop import EVALUATION_BATCH
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,9 @@ from autodo.export.origin import Origin
 from autodo.report import pictures
 from autodo.report.view import ViewFolder, write_table
 from autodo.train.files import atomic
+from autodo.train.helpers import EVALUATION_BATCH
 from autodo.train.hyper_optimizer import evaluating
-from autodo.train.loop import EVALUATION_BATCH, Trainer
+from autodo.train.loop import Trainer
 from autodo.train.progress import counting
 
 SUSPICIOUS, RAISED, MUTED = 400, 100, 100

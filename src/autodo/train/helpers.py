@@ -1,15 +1,27 @@
-"""Small helpers of the loop: scores of features, a copy of weights, one thing more on entering."""
+"""Small helpers of the loop: features and scores, a copy of weights, one thing more on entering."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from autodo.data.loader import Loader
 from autodo.errors import NumericalError
 from autodo.train.watch import preview
+
+EVALUATION_BATCH = 512
+
+
+def encoded(
+    loader: Loader, encoder: Callable[[Tensor], Tensor], points: Tensor | None = None
+) -> Tensor:
+    """Features (n, D) of the points of an index (n,), or of all, as they are."""
+    batches = loader.batches(EVALUATION_BATCH, seed=None, points=points)
+    return torch.cat([encoder(images) for images, _, _ in batches])
 
 
 def scores(head: nn.Linear, features: Tensor, labels: Tensor) -> dict[str, float]:

@@ -32,7 +32,7 @@ from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
-from autodo.train.helpers import check_finite, copied, scores, then
+from autodo.train.helpers import EVALUATION_BATCH, check_finite, copied, encoded, scores, then
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.phases import Phase, deal, phases
 from autodo.train.recorded_policy import RecordedPolicy
@@ -45,7 +45,6 @@ from autodo.train.watch import Watch
 TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
 """Purposes of random numbers: the second word of every derived seed."""
 
-EVALUATION_BATCH = 512
 DENSITY_POINTS = 1024
 """Training points on which the two gradients of the density-matching view are compared."""
 
@@ -239,11 +238,8 @@ class Trainer:
     def _believe(self, fold: int) -> Metrics:
         """Start the labels of a fold from what the network that has not seen it believes."""
         points = (self.fold == fold).nonzero()[:, 0]
-        encoded = []
         with evaluating(self.model):
-            for images, _, _ in self.points.batches(EVALUATION_BATCH, seed=None, points=points):
-                encoded.append(self.take.encode(images))
-            features = torch.cat(encoded)
+            features = encoded(self.points, self.take.encode, points)
             log_belief = F.log_softmax(self.head(features).float(), -1)
         points = points.to(self.device)
         check_finite(features, points)
@@ -332,12 +328,12 @@ class Trainer:
         """Errors on trusted and test, and the two gradients that the outer loop aligns."""
         encoder = self.take.encode
         with evaluating(self.model):
-            features, labels = self._features(self.trusted, encoder)
+            features, labels = encoded(self.trusted, encoder), self.trusted.labels
             metrics = {f"trusted_{k}": v for k, v in scores(self.head, features, labels).items()}
             if epoch < self.phases[-1].start:
                 return metrics  # of a network that serves to judge labels
             if self.test is not None:
-                found = scores(self.head, *self._features(self.test, encoder))
+                found = scores(self.head, encoded(self.test, encoder), self.test.labels)
                 metrics |= {f"test_{k}": v for k, v in found.items()}
             if self.config.learns:
                 metrics |= self._density(epoch, encoder, features, labels)
@@ -365,13 +361,6 @@ class Trainer:
             "gradient_inner_product": float((v * g).sum()),
             "solver_residual": float(at_head.solution.residual),
         }
-
-    def _features(
-        self, loader: Loader, encoder: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
-        batches = loader.batches(EVALUATION_BATCH, seed=None)
-        features = [encoder(images) for images, _, _ in batches]
-        return torch.cat(features), loader.labels
 
     def _generator(self, *purpose: int) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.config.seed, *purpose))
