@@ -24,9 +24,6 @@ BIAS_L2 = 0.1
 """Keeps the bias of a class finite of which a head sees no example; nothing beside ten of them."""
 NUMBERS = 2**22
 """Logits that are held at a time."""
-HOST_WORK = 10**8
-"""Products of a pass over the points, up to which the host makes it sooner than it hears from a
-device, which it must after each: on a GPU that others use too, that takes a hundredth second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,10 +90,6 @@ def fit_heads(
     """
     count, width = features.shape
     heads, classes = seen.shape[1], labels.shape[1]
-    home = features.device
-    if features.numel() * heads * classes <= HOST_WORK:
-        features, labels, seen = features.cpu(), labels.cpu(), seen.cpu()
-        shift = None if shift is None else shift.cpu()
     weight_of = float(seen.sum() / heads)
     # With p (1 - p) = 0.1 about the curvature: in V, W = V P, the problem is round whatever the
     # correlations of the features, a few tens of steps suffice, and 1 is a standard error.
@@ -133,8 +126,8 @@ def fit_heads(
     if start is None:
         first = np.zeros(heads * classes * (width + 1))
     else:
-        v = start.weight.to(device).double().flatten(0, 1) @ factor
-        bias = start.bias.to(device).double().view(-1, 1) / unit
+        v = start.weight.double().flatten(0, 1) @ factor
+        bias = start.bias.double().view(-1, 1) / unit
         first = torch.cat([v, bias], 1).cpu().numpy().ravel()
     found = minimize(
         objective,
@@ -143,5 +136,5 @@ def fit_heads(
         method="L-BFGS-B",
         options={"maxiter": steps, "gtol": tolerance / weight_of, "ftol": 1e-9},
     )
-    weight, bias = (x.to(home) for x in heads_at(found.x))
+    weight, bias = heads_at(found.x)
     return Heads(weight.view(heads, classes, width), bias.view(heads, classes))
