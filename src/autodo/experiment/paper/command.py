@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -93,8 +93,19 @@ def paper(
     else:
         # A part that is missing is answered like a part that is wrong: with what there is.
         cell = cells.find(dataset, distortion or "", method or "")
-        run = cell, seeds, scale, data_dir, out, device, policy_file, measure_every, trusted_every
-        _run(*run, figures, quiet)
+        _run(
+            cell,
+            scale,
+            out,
+            figures,
+            quiet,
+            seeds=seeds,
+            data_dir=data_dir,
+            device=device,
+            policy_file=policy_file,
+            measure_every=measure_every,
+            trusted_every=trusted_every,
+        )
 
 
 def _list(dataset: str | None) -> None:
@@ -113,18 +124,9 @@ def _table(number: str, out: Path | None, scale: str) -> None:
 
 
 def _run(
-    cell: cells.Cell,
-    seeds: int,
-    scale: str,
-    data_dir: Path | None,
-    out: Path | None,
-    device: str,
-    policy_file: Path | None,
-    measure_every: int,
-    trusted_every: int,
-    figures: bool,
-    quiet: bool,
+    cell: cells.Cell, scale: str, out: Path | None, figures: bool, quiet: bool, **options: Any
 ) -> None:
+    """Run a cell and show it; ``options`` are those of ``run_cell``."""
     _check_scale(scale)
     if figures:
         from autodo.experiment.paper.figures import check_matplotlib
@@ -137,16 +139,11 @@ def _run(
     root = _out(out, scale)
     results = run_cell(
         cell,
-        seeds=seeds,
         scale=SCALES[scale],
         out=root,
-        data_dir=data_dir,
-        device=device,
-        policy_file=policy_file,
-        measure_every=measure_every,
-        trusted_every=trusted_every,
         progress=not quiet,
         tell=lambda text: None if quiet else typer.echo(text, err=True),
+        **options,
     )
     if not quiet:
         _print(cell_table(cell, results, scale=scale))
