@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -25,6 +26,7 @@ from autodo.hyper.colour import (
     adjust_saturation,
 )
 from autodo.hyper.warp import PADDING_MODES, affine_matrix, warp
+from autodo.kernels import has_triton
 
 KINDS = ("affine", "colour", "affine+colour")
 INITIAL_PROBABILITY = 0.25
@@ -93,6 +95,8 @@ class Augment:
     """Of the Gumbel-softmax: only the gates' gradient depends on it, never their frequency."""
     padding_mode: str = "zeros"
     """What the warp brings in from outside the image: "zeros", "border" or "reflection"."""
+    fused: ClassVar[bool] = True
+    """Use the kernel of ``warp_triton`` where it can run; False is for comparisons."""
 
     def __post_init__(self) -> None:
         for name, value, choices, meaning in (
@@ -152,16 +156,8 @@ class Augment:
         ``rows`` is (B, 2A), or (2A,) or (1, 2A) for one row that all images share (their draws are
         still their own). ``noise`` (2, B, A) is drawn from ``generator`` unless it is given.
         """
-        magnitude_logits, gate_logits = self._split(rows)
-        if rows.dim() > 1 and len(rows) not in (1, batch_size):
-            raise InputError(
-                f"{len(rows)} augmentation rows came with {batch_size} images",
-                "every image needs its own row, or all share one",
-                "gather the rows by the index of the batch",
-            )
-        if noise is None:
-            noise = self.noise(batch_size, generator, magnitude_logits)
-        uniform, normal = noise.to(magnitude_logits.device, non_blocking=True)
+        magnitude_logits, gate_logits = self._split(rows, batch_size)
+        uniform, normal = self._noise(magnitude_logits, batch_size, generator, noise)
         centre, spread, low, high = self._constants(magnitude_logits)
         value = centre + spread * torch.sigmoid(magnitude_logits) * normal
         value = torch.clamp(value, low, high)
@@ -201,6 +197,13 @@ class Augment:
         noise: Tensor | None = None,
     ) -> Tensor:
         """Draw values for ``images`` (B, C, H, W) from their ``rows`` and apply them."""
+        if self._can_fuse(images, rows):
+            from autodo.hyper.warp_triton import augmented
+
+            self._split(rows, len(images))  # which says what is wrong with rows
+            rows = rows.reshape(-1, rows.shape[-1]).float()
+            noise = self._noise(rows, len(images), generator, noise)
+            return augmented(images, rows, noise, self._constants(rows))
         return self.apply(images, self.sample(rows, len(images), generator, noise=noise))
 
     def describe(self, rows: Tensor) -> dict[str, Tensor]:
@@ -221,7 +224,29 @@ class Augment:
     def _table(self) -> list[Operation]:
         return [operation for operation in OPERATIONS if operation.kind in self.kind.split("+")]
 
-    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def _can_fuse(self, images: Tensor, rows: Tensor) -> bool:
+        """Whether one kernel can do it all: it knows the usual case, and no gradient."""
+        learned = torch.is_grad_enabled() and (images.requires_grad or rows.requires_grad)
+        return (
+            self.fused
+            and images.is_cuda
+            and images.dim() == 4
+            and images.dtype == torch.float32
+            and rows.dtype != torch.float64
+            and self.kind == "affine"
+            and self.padding_mode == "zeros"
+            and not learned
+            and has_triton()
+        )
+
+    def _noise(
+        self, like: Tensor, batch_size: int, generator: Generator | None, given: Tensor | None
+    ) -> Tensor:
+        """The random numbers (2, B, A) where ``like`` is: those given, or new ones."""
+        noise = self.noise(batch_size, generator, like) if given is None else given
+        return noise.to(like.device, non_blocking=True)
+
+    def _split(self, rows: Tensor, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
         """A_m and A_b of the rows, (..., A) each, in at least float32."""
         count = len(self.operations)
         if rows.shape[-1] != 2 * count:
@@ -229,6 +254,12 @@ class Augment:
                 f"the augmentation rows have {rows.shape[-1]} columns, not {2 * count}",
                 f"{self.kind!r} has {count} operations, each with a magnitude and a gate",
                 "use the kind of augmentation that the rows were made with",
+            )
+        if batch_size is not None and rows.dim() > 1 and len(rows) not in (1, batch_size):
+            raise InputError(
+                f"{len(rows)} augmentation rows came with {batch_size} images",
+                "every image needs its own row, or all share one",
+                "gather the rows by the index of the batch",
             )
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         return rows[..., :count], rows[..., count:]
