@@ -90,6 +90,10 @@ class Config:
     belief_epochs: int | None = None
     """Epochs of each of those networks, over the folds it sees; None is as many as ``epochs``, so
     that a round takes (folds - 1) times the steps of the training that follows."""
+    belief_share: float = 0.5
+    """How much of the belief behind a label is, in the end, that of the last network itself, an
+    average over its epochs and augmentations from E on in which late ones count more; 0 leaves the
+    labels to the hypergradient. Where no noise was seen in the given labels it changes nothing."""
     trusted_joins_training: bool = True
     """The trusted points are trained on too, with weight 1 and their own labels."""
     balanced_batches: bool = False
@@ -106,7 +110,7 @@ class Config:
     """Rate of A."""
     weight_lr: float = 0.02
     """Rate of W."""
-    label_lr: float = 0.02
+    label_lr: float = 0.005
     """Rate of S."""
     label_storage: str = "float32"
     """Of S: "float32"; "bfloat16", half the memory, rounded at random; "top-k", the logits of
@@ -178,10 +182,12 @@ class Config:
             raise InputError(
                 f"smoothing is {self.smoothing}", "it must lie between 0 and 1", "use 0.01"
             )
-        if not 0 <= self.momentum < 1:
-            raise InputError(
-                f"momentum is {self.momentum}", "it must be at least 0 and below 1", "use 0.9"
-            )
+        for name, usual in (("momentum", 0.9), ("belief_share", 0.5)):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise InputError(
+                    f"{name} is {value}", "it must be at least 0 and below 1", f"use {usual}"
+                )
         if self.belief_folds == 1:
             raise InputError(
                 "belief_folds is 1",

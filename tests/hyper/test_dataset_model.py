@@ -191,3 +191,46 @@ def test_bad_labels_are_input_errors(labels, message):
 def test_an_unknown_loss_is_an_input_error():
     with pytest.raises(InputError, match="no loss is called 'mse'"):
         DatasetModel(LABELS, num_classes=3, loss="mse")
+
+
+def noise_of(rate: float, classes: int) -> Tensor:
+    return (1 - rate) * torch.eye(classes) + rate / classes
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "top-k"])
+def test_labels_follow_a_belief_by_the_rule(storage):
+    labels = torch.tensor([0, 1, 2, 3, 4, 0])
+    data = DatasetModel(labels, num_classes=5, label_storage=storage, label_top=5)
+    index, logits = torch.tensor([4, 0, 2]), normal(3, 3, 5).float()
+    before, transition = data.soft_labels(torch.arange(6)), noise_of(0.3, 5)
+    data.transition.copy_(transition)
+    data.follow(index, logits, torch.tensor(0.25))
+    target = logits.log_softmax(-1) + transition.log()[:, labels[index]].T
+    expected = (0.75 * before[index].log() + 0.25 * target).softmax(-1)
+    after = data.soft_labels(torch.arange(6))
+    near = {"rtol": 0, "atol": 2e-2} if storage == "bfloat16" else {}
+    torch.testing.assert_close(after[index], expected, **near)
+    assert torch.equal(after[[1, 3, 5]], before[[1, 3, 5]])
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "top-k"])
+def test_labels_without_noise_follow_nothing_to_the_bit(storage):
+    data = DatasetModel(torch.arange(6) % 3, num_classes=3, label_storage=storage, label_top=2)
+    every = torch.arange(6)
+    before = data.label_logits(every)
+    data.follow(every, 9 * normal(3, 6, 3), 0.5)
+    assert torch.equal(data.label_logits(every), before)
+
+
+def test_the_mix_of_classes_belongs_to_the_belief_that_is_followed():
+    """The network is trained with adjusted logits: these say what it believes of the mix."""
+    shift = torch.tensor([1.0, -1.0])
+    data = DatasetModel(torch.tensor([0]), num_classes=2, logit_adjustment=shift)
+    other = DatasetModel(torch.tensor([0]), num_classes=2)
+    logits = torch.tensor([[0.3, 0.9]])
+    for model, given in ((data, logits), (other, logits + shift)):
+        model.transition.copy_(noise_of(0.2, 2))
+        model.follow(torch.tensor([0]), given, 0.7)
+    torch.testing.assert_close(
+        data.soft_labels(torch.tensor([0])), other.soft_labels(torch.tensor([0]))
+    )

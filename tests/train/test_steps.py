@@ -127,7 +127,8 @@ def test_trusted_features_given_are_trusted_images_encoded(device: str) -> None:
                 features = steps.encode(trusted)
             steps.hyper_step(images, index, noise, (features, labels), 1.0)
         else:
-            with frozen(model):  # else a GPU's fused normalisations are left for plain ones
+            # As the other step has it: all passes in float32, and fused normalisations on a GPU.
+            with fast_convolutions("float32"), frozen(model):
                 steps.hyper.step(steps.encode, (images, index), (trusted, labels), noise=noise)
         results.append({name: data.table(name).rows.clone() for name in data.tables})
     for name, rows in results[0].items():
@@ -140,6 +141,7 @@ def test_recorded_steps_on_the_gpu_are_the_steps_themselves() -> None:
     ends = []
     for graphs in (True, False):
         steps, data, model = setup("cuda", dataclasses.replace(CONFIG, cuda_graphs=graphs))
+        data.transition.mul_(0.7).add_(0.3 / CLASSES)  # noise, so that labels follow the network
         for k in range(10):
             images, index, noise = batch("cuda", k)
             model.train()
@@ -148,7 +150,7 @@ def test_recorded_steps_on_the_gpu_are_the_steps_themselves() -> None:
             with torch.no_grad():
                 features = steps.encode(batch("cuda", 100 + k)[0])
             labels = torch.arange(8, device="cuda") % CLASSES
-            steps.hyper_step(images, index, noise, (features, labels), 1 / (k + 1))
+            steps.hyper_step(images, index, noise, (features, labels), 1 / (k + 1), 0.1 * k)
         assert (steps._theta._graph is not None) == graphs
         tables = {name: data.table(name).rows.clone() for name in data.tables}
         ends.append(tables | {k: v.clone() for k, v in model.state_dict().items()})

@@ -6,6 +6,8 @@ augmented images and for the loss; ``train.HyperOptimizer`` moves its rows.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -46,6 +48,9 @@ class DatasetModel(nn.Module):
         label_top: classes kept of each label in "top-k".
         tables_on: "device", or "host" for rows that stay in pinned host memory.
 
+    ``transition`` (C, C) says how labels were given, row the true class, column the given label:
+    the identity until noise is seen in them. ``follow`` uses it.
+
     >>> data = DatasetModel(torch.tensor([0, 1, 1]), num_classes=2)
     >>> data.weights(torch.tensor([2])), data.soft_labels(torch.tensor([2]))
     (tensor([1.]), tensor([[0.0500, 0.9500]]))
@@ -53,6 +58,7 @@ class DatasetModel(nn.Module):
 
     labels: Tensor
     logit_adjustment: Tensor | None
+    transition: Tensor
 
     def __init__(
         self,
@@ -78,6 +84,7 @@ class DatasetModel(nn.Module):
         self.num_classes = num_classes
         self.register_buffer("labels", labels.to(torch.int64))
         self.register_buffer("logit_adjustment", logit_adjustment)
+        self.register_buffer("transition", torch.eye(num_classes if relabel else 0))
         self.reweight, self.relabel = reweight, relabel
         self.augmentation = Augment(augment) if isinstance(augment, str) else augment
         self.training_loss: Loss = get_loss(loss) if relabel else CrossEntropy()
@@ -163,6 +170,30 @@ class DatasetModel(nn.Module):
         added = 1 / self.num_classes if toward is None else toward
         smooth = (1 - smoothing) * q + smoothing * added
         self.table("label").assign(index, smooth.clamp_min(LEAST).log())
+
+    @torch.no_grad()
+    def follow(self, index: Tensor, logits: Tensor, rate: float | Tensor) -> None:
+        """Move the labels of ``index`` part of the way to what a network itself makes of them.
+
+        ``logits`` (B, C) say what it believes, p; with the noise T of the labels y that is
+
+            log q  <-  (1 - rate) log q + rate (log p + log T[:, y])
+
+        up to a constant. Where no noise was seen labels stay.
+
+        >>> data = DatasetModel(torch.tensor([0]), num_classes=2, smoothing=0.4)
+        >>> data.transition.copy_(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))
+        tensor([[0.9000, 0.1000],
+                [0.1000, 0.9000]])
+        >>> data.follow(torch.tensor([0]), torch.tensor([[0.02, 0.98]]).log(), rate=0.5)
+        >>> data.soft_labels(torch.tensor([0]))
+        tensor([[0.4615, 0.5385]])
+        """
+        log_t = self.transition.clamp_min(LEAST).log().T[self.labels[index]]
+        believed = F.log_softmax(self._log_p(logits) + log_t, -1).clamp_min(math.log(LEAST))
+        # On the device: a recorded step cannot ask the host.
+        noisy = (self.transition.diagonal().min() < 1).to(believed.dtype)
+        self.table("label").blend(index, believed, rate * noisy)
 
     def class_shares(self, points: int | Tensor | None = None) -> Tensor:
         """(C,) the mix of classes that points train on: w-weighted mean of q.

@@ -153,6 +153,13 @@ class Table(nn.Module):
         """Put ``rows`` (B, K) in the place of those of ``index``."""
         self._write(index.to(self.device), rows.to(self.device, self.dtype))
 
+    @torch.no_grad()
+    def blend(self, index: Tensor, rows: Tensor, rate: float | Tensor) -> None:
+        """Move the rows of ``index`` part of the way to ``rows`` (B, K), from 0 to 1."""
+        index = index.to(self.device)
+        now = self._read(index)
+        self._write(index, now + rate * (rows.to(now) - now))
+
     def values(self, count: int) -> Tensor:
         """The first ``count`` rows (all there is of a shared table), on the host: (count, K)."""
         if self.shared:

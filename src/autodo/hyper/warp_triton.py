@@ -1,7 +1,7 @@
 """The kernel of ``augment``: values, matrix and warp of an image in one program.
 
-As calls of torch they are about a hundred kernels on a few numbers each, and one on the pixels: for
-a small network a tenth of a training step. The arithmetic is that of ``augment`` and ``warp``; a NaN
+As calls of torch they are about a hundred kernels on a few numbers each, and one on the pixels: a
+tenth of a small network's training step. The arithmetic is that of ``augment`` and ``warp``; a NaN
 in a row makes its image NaN here too. It knows no gradient.
 """
 
@@ -104,8 +104,8 @@ def _augment(  # type: ignore[no-untyped-def]
 def augmented(images: Tensor, rows: Tensor, noise: Tensor, constants: Tensor) -> Tensor:
     """Images (B, C, H, W), float32, drawn and warped by their rows; in channels-last layout.
 
-    ``rows`` is (B, 14), or (1, 14) for all, ``noise`` (2, B, 7), ``constants`` (4, 7): centre, range
-    * M/10, low and high. What comes from outside an image is 0.
+    ``rows`` is (B, 14), or (1, 14) for all, ``noise`` (2, B, 7), ``constants`` (4, 7): centre,
+    range * M/10, low and high. What comes from outside an image is 0.
     """
     count, channels, height, width = images.shape
     out = torch.empty_like(images, memory_format=torch.channels_last)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autodo.auditing.belief import learn
 from autodo.auditing.embeddings import Scale
-from autodo.hyper.posterior import label_posterior
+from autodo.hyper.posterior import NONE, LabelPosterior, label_posterior
 from autodo.train.run_folder import Metrics
 
 HEAD_FOLDS = 5
@@ -33,8 +33,10 @@ def believed_labels(
     trusted_shares: Tensor,
     *,
     seed: int,
-) -> tuple[Tensor, Metrics]:
-    """q (n, C) of points with features (n, D) and given labels (n,), and what the noise is.
+) -> tuple[Tensor, Tensor, Metrics]:
+    """q (n, C) of points with features (n, D) and given labels (n,), and what the noise is: T.
+
+    T (C, C) is the identity where there is no noise to speak of.
 
     Args:
         trusted_features, trusted_labels: (m, D) and (m,), of trusted points that the network has
@@ -46,7 +48,7 @@ def believed_labels(
     classes = log_belief.shape[1]
     if int(torch.bincount(trusted_labels, minlength=classes).min()) == 0:
         posterior = label_posterior(log_belief, given, trusted_shares)
-        return posterior.labels, {"noise_rate": posterior.noise_rate}
+        return posterior.labels, _transition(posterior), {"noise_rate": posterior.noise_rate}
     scale = Scale.of(torch.cat([features, trusted_features]))
     features, trusted_features = scale(features), scale(trusted_features)
     generator = torch.Generator().manual_seed(seed)
@@ -67,4 +69,11 @@ def believed_labels(
         belief = learned.heads.belief(features[part], fold[part])
         q[part] = learned.labels(belief, given[part]).exp()
     noise = learned.labels.noise
-    return q, {"noise_rate": 0.0 if noise is None else noise.noise_rate}
+    if noise is None:
+        return q, torch.eye(classes, device=q.device), {"noise_rate": 0.0}
+    return q, _transition(noise), {"noise_rate": noise.noise_rate}
+
+
+def _transition(noise: LabelPosterior) -> Tensor:
+    exact = noise.kind == NONE
+    return torch.eye(len(noise.transition)).to(noise.transition) if exact else noise.transition

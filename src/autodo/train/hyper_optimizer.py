@@ -120,6 +120,7 @@ class HyperOptimizer:
         generator: torch.Generator | None = None,
         noise: Tensor | None = None,
         scale: float | Tensor = 1.0,
+        follow: float | Tensor | None = None,
         encoded: bool = False,
         check: bool = True,
     ) -> HyperStep:
@@ -130,6 +131,8 @@ class HyperOptimizer:
             trusted: (images, labels).
             generator: of the augmentation's random numbers, unless they are given as ``noise``.
             scale: multiplies the learning rates (a schedule).
+            follow: how far labels move towards what the network itself believes of the batch, from
+                0 to 1, after their step along the hypergradient (``DatasetModel.follow``).
             encoded: trusted holds features already (what ``encode`` gave) instead of images.
             check: raise at once if the solver diverged or the gradient is not finite; a loop that
                 must not wait for the device passes False and looks at the result later.
@@ -172,6 +175,10 @@ class HyperOptimizer:
             gradient.solution.check()
         for name, g in gradients.items():
             self.data.table(name).step(index, g, self.lr[name] * scale)
+        if follow is not None:
+            with torch.no_grad():
+                logits = self.head(features.detach().to(self.head.weight.dtype))
+            self.data.follow(index, logits, follow)
         return result
 
     def _encoder(self, encoder: Encoder | nn.Module) -> tuple[nn.Module, Encoder]:

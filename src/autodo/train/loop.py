@@ -37,7 +37,7 @@ from autodo.train.hyper_optimizer import evaluating
 from autodo.train.phases import Phase, deal, phases
 from autodo.train.recorded_policy import RecordedPolicy
 from autodo.train.run_folder import Metrics
-from autodo.train.schedule import cosine
+from autodo.train.schedule import cosine, mixing
 from autodo.train.steps import Steps
 from autodo.train.trusted import trusted_features
 from autodo.train.watch import Watch
@@ -244,12 +244,15 @@ class Trainer:
         points = points.to(self.device)
         check_finite(features, points)
         labels, ours = self.data.labels[points], points < self.count
-        q, metrics = believed_labels(
+        q, transition, metrics = believed_labels(
             features[ours], labels[ours], features[~ours], labels[~ours], log_belief[ours],
             self._trusted_shares(), seed=derive(self.config.seed, BELIEF, fold),
         )  # fmt: skip
         toward = None if self.data.logit_adjustment is None else q.mean(0)
         self.data.set_soft_labels(points[ours], q, self.config.smoothing, toward)
+        if fold == 0:
+            self.data.transition.zero_()
+        self.data.transition += transition / self.config.belief_folds
         return metrics
 
     def _start_given(self, index: Tensor) -> None:
@@ -283,7 +286,8 @@ class Trainer:
             "look at these examples; lower augment_lr, weight_lr and label_lr",
         )
         elapsed = (epoch - config.hyper_start) * self.hyper_steps
-        whole = (config.total_epochs - config.hyper_start) * self.hyper_steps
+        visits = config.total_epochs - config.hyper_start
+        whole = visits * self.hyper_steps
         warmup = config.warmup_epochs * self.hyper_steps
         batches = self.points.batches(
             self.hyper_batch_size,
@@ -293,24 +297,26 @@ class Trainer:
         )
         visited = islice(batches, 0, None, config.hyper_every)
         trusted = self.trusted_features(epoch)
+        share = config.belief_share if config.belief_folds > 0 and config.learn_labels else 0.0
+        follow = mixing(visits, share) if share > 0 else None
         diverged = []
         with evaluating(self.model):
             for k, (images, index, noise) in enumerate(self.prepared(visited, generator)):
                 schedule = cosine(elapsed + k, whole, warmup) if config.lambda_schedule else 1.0
-                result = self.take.hyper_step(images, index, noise, next(trusted), schedule)
+                result = self.take.hyper_step(images, index, noise, next(trusted), schedule, follow)
                 finite.see(result.finite, index)
                 diverged.append(result.diverged)
                 self.on_step()
         finite.look()
-        share = float(torch.stack(diverged).float().mean())
-        if share > 0:
+        often = float(torch.stack(diverged).float().mean())
+        if often > 0:
             solver = self.hyper.solver
             warnings.warn(
-                f"{solver} diverged in {share:.0%} of the hyper steps of epoch {epoch + 1}: "
+                f"{solver} diverged in {often:.0%} of the hyper steps of epoch {epoch + 1}: "
                 f"{solver.divergence_cause}. {solver.divergence_cure}.",
                 stacklevel=2,
             )
-        return {"solver_diverged": share}
+        return {"solver_diverged": often}
 
     def trusted_features(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(features, labels) of trusted points for each hyper step of an epoch, in eval mode."""

@@ -1,4 +1,4 @@
-"""The learning-rate schedule: linear warm-up from a tenth, then a cosine to 0.001."""
+"""Schedules: of the learning rate (warm-up from a tenth, then a cosine to 0.001), of averages."""
 
 from __future__ import annotations
 
@@ -19,3 +19,16 @@ def cosine(step: int, total: int, warmup: int = 0) -> float:
         return WARMUP_START + (1 - WARMUP_START) * step / warmup
     progress = (step - warmup) / max(1, total - 1 - warmup)
     return FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
+
+
+def mixing(visits: int, share: float) -> float:
+    """How far to move at each of ``visits`` towards what it brings.
+
+    In the end the visits have the weight ``share`` together, the last ones most of it, and the
+    start has the rest.
+
+    >>> rate = mixing(10, 0.85)
+    >>> round(rate, 4), round((1 - rate) ** 10, 4)
+    (0.1728, 0.15)
+    """
+    return 1 - (1 - share) ** (1 / visits)

@@ -122,11 +122,13 @@ class Steps:
         noise: Tensor | None,
         trusted: tuple[Tensor, Tensor],
         scale: float,
+        follow: float | None = None,
     ) -> HyperStep:
         """One step of lambda; ``trusted`` is (features, labels), the model is in eval mode."""
         factor = torch.full((), scale, device=self.device)
+        rate = None if follow is None else torch.full((), follow, device=self.device)
         trusted_loss, residual, diverged, finite = self._lambda(
-            images, index, noise, *trusted, factor
+            images, index, noise, *trusted, factor, rate
         )
         return HyperStep(
             trusted_loss=trusted_loss, residual=residual, diverged=diverged, finite=finite
@@ -140,6 +142,7 @@ class Steps:
         features: Tensor,
         labels: Tensor,
         scale: Tensor,
+        follow: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         # Without this the normalisations of an eval-mode pass with a graph are not fused.
         with fast_convolutions(self.config.precision), frozen(self.model):
@@ -149,6 +152,7 @@ class Steps:
                 (features, labels),
                 noise=noise,
                 scale=scale,
+                follow=follow,
                 encoded=True,
                 check=False,
             )
