@@ -51,8 +51,8 @@ class Cell:
 
     @property
     def folder(self) -> str:
-        kind = self.distortion.replace("/", "_").replace(":", "_")
-        return f"{self.dataset}-{kind[-40:]}-{self.trusted}"
+        kind = self.distortion.rpartition("#")[2]  # of labels in a file their key
+        return f"{self.dataset}-{kind}-{self.trusted}"
 
 
 def cells(args: argparse.Namespace) -> list[Cell]:

@@ -234,6 +234,11 @@ class Config:
         return tuple(name for name, on in wanted.items() if on)
 
     @property
+    def follows(self) -> bool:
+        """Whether labels follow the last network's own belief while it learns."""
+        return self.learn_labels and self.belief_folds > 0 and self.belief_share > 0
+
+    @property
     def epochs_before(self) -> int:
         """Epochs of the networks whose belief the labels begin with, all together."""
         if not self.learn_labels:

@@ -234,3 +234,42 @@ def test_the_mix_of_classes_belongs_to_the_belief_that_is_followed():
     torch.testing.assert_close(
         data.soft_labels(torch.tensor([0])), other.soft_labels(torch.tensor([0]))
     )
+
+
+@pytest.mark.parametrize("storage", ["float32", "bfloat16", "top-k"])
+def test_labels_settle_at_the_doubt_that_was_noted(storage):
+    labels = torch.arange(40) % 5
+    data = DatasetModel(labels, num_classes=5, label_storage=storage, label_top=5)
+    every = torch.arange(40)
+    data.transition.copy_(noise_of(0.3, 5))
+
+    def doubts() -> Tensor:
+        return 1 - data.soft_labels(every).gather(1, labels[:, None])[:, 0]
+
+    data.set_soft_labels(every, normal(1, 40, 5).float().softmax(-1), 0.0)
+    data.note_doubt(30)
+    noted = doubts()[:30].mean()
+    data.set_soft_labels(every, (2 * normal(2, 40, 5).float()).softmax(-1), 0.0)
+    before, ours = data.soft_labels(every), doubts()
+    assert abs(ours[:30].mean() - noted) > 0.02
+    data.settle(30)
+    after = data.soft_labels(every)
+    close = 5e-3 if storage == "bfloat16" else 1e-5
+    assert abs(doubts()[:30].mean() - noted) < close
+    assert torch.equal(after[30:], before[30:])  # trusted points
+    if storage != "bfloat16":
+        assert torch.equal(doubts()[:30].argsort(), ours[:30].argsort())
+    other = (labels[:30, None] + torch.tensor([1, 2, 3, 4])) % 5
+    shares = [x[:30].gather(1, other) for x in (before, after)]
+    near = {"rtol": 0, "atol": 2e-2} if storage == "bfloat16" else {"rtol": 1e-4, "atol": 1e-6}
+    torch.testing.assert_close(*(x / x.sum(1, keepdim=True) for x in shares), **near)
+
+
+def test_labels_without_noise_do_not_settle():
+    data = DatasetModel(torch.arange(6) % 3, num_classes=3)
+    data.note_doubt(6)
+    every = torch.arange(6)
+    data.set_soft_labels(every, normal(1, 6, 3).float().softmax(-1), 0.0)
+    before = data.label_logits(every)
+    data.settle(6)
+    assert torch.equal(data.label_logits(every), before)

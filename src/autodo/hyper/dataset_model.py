@@ -49,7 +49,7 @@ class DatasetModel(nn.Module):
         tables_on: "device", or "host" for rows that stay in pinned host memory.
 
     ``transition`` (C, C) says how labels were given, row the true class, column the given label:
-    the identity until noise is seen in them. ``follow`` uses it.
+    the identity until noise is seen in them. ``follow`` uses it, ``settle`` uses ``doubt``.
 
     >>> data = DatasetModel(torch.tensor([0, 1, 1]), num_classes=2)
     >>> data.weights(torch.tensor([2])), data.soft_labels(torch.tensor([2]))
@@ -59,6 +59,7 @@ class DatasetModel(nn.Module):
     labels: Tensor
     logit_adjustment: Tensor | None
     transition: Tensor
+    doubt: Tensor
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class DatasetModel(nn.Module):
         self.register_buffer("labels", labels.to(torch.int64))
         self.register_buffer("logit_adjustment", logit_adjustment)
         self.register_buffer("transition", torch.eye(num_classes if relabel else 0))
+        self.register_buffer("doubt", torch.zeros(()))
         self.reweight, self.relabel = reweight, relabel
         self.augmentation = Augment(augment) if isinstance(augment, str) else augment
         self.training_loss: Loss = get_loss(loss) if relabel else CrossEntropy()
@@ -182,18 +184,60 @@ class DatasetModel(nn.Module):
         up to a constant. Where no noise was seen labels stay.
 
         >>> data = DatasetModel(torch.tensor([0]), num_classes=2, smoothing=0.4)
-        >>> data.transition.copy_(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))
-        tensor([[0.9000, 0.1000],
-                [0.1000, 0.9000]])
+        >>> _ = data.transition.copy_(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))
         >>> data.follow(torch.tensor([0]), torch.tensor([[0.02, 0.98]]).log(), rate=0.5)
         >>> data.soft_labels(torch.tensor([0]))
         tensor([[0.4615, 0.5385]])
         """
         log_t = self.transition.clamp_min(LEAST).log().T[self.labels[index]]
         believed = F.log_softmax(self._log_p(logits) + log_t, -1).clamp_min(math.log(LEAST))
-        # On the device: a recorded step cannot ask the host.
-        noisy = (self.transition.diagonal().min() < 1).to(believed.dtype)
-        self.table("label").blend(index, believed, rate * noisy)
+        self.table("label").blend(index, believed, rate * self._noisy().to(believed.dtype))
+
+    def note_doubt(self, points: int) -> None:
+        """Keep in ``doubt`` how many of the first ``points`` labels are expected to be wrong."""
+        self.doubt.copy_(torch.sigmoid(-self._odds(points)).mean())
+
+    @torch.no_grad()
+    def settle(self, points: int) -> None:
+        """Let as many of the first ``points`` labels be wrong as were when ``doubt`` was noted.
+
+        Labels that follow a network which learns from them count the given label more than once.
+        All given labels lose or gain the same in log-odds, so that their ranking stays. Where no
+        noise was seen labels stay.
+
+        >>> data = DatasetModel(torch.tensor([0, 0]), num_classes=2)
+        >>> _ = data.transition.copy_(torch.tensor([[0.8, 0.2], [0.2, 0.8]]))
+        >>> data.set_soft_labels(torch.tensor([0, 1]), torch.tensor([[0.3, 0.7], [0.9, 0.1]]), 0.0)
+        >>> data.note_doubt(2)
+        >>> data.set_soft_labels(torch.tensor([0, 1]), torch.tensor([[0.5, 0.5], [0.9, 0.1]]), 0.0)
+        >>> data.settle(2)
+        >>> data.soft_labels(torch.tensor([0, 1]))
+        tensor([[0.3631, 0.6369],
+                [0.8369, 0.1631]])
+        """
+        odds = self._odds(points)
+        low, high = torch.full_like(self.doubt, -20.0), torch.full_like(self.doubt, 20.0)
+        for _ in range(40):
+            middle = (low + high) / 2
+            enough = torch.sigmoid(-odds - middle).mean() > self.doubt
+            low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+        shift = (low + high) / 2 * self._noisy()
+        for part in torch.arange(points, device=self.labels.device).split(PART):
+            given = F.one_hot(self.labels[part], self.num_classes)
+            self.table("label").assign(part, self.label_logits(part) + shift * given)
+
+    def _noisy(self) -> Tensor:
+        """Whether noise was seen; not asked for by the host, which a recorded step could not."""
+        return self.transition.diagonal().min() < 1
+
+    def _odds(self, points: int) -> Tensor:
+        """log q / (1 - q) of the first ``points`` given labels, in float64: (points,)."""
+        found = []
+        for part in torch.arange(points, device=self.labels.device).split(PART):
+            log_q = F.log_softmax(self.label_logits(part).double(), -1)
+            found.append(log_q.gather(-1, self.labels[part][:, None])[:, 0])
+        log_q = torch.cat(found)
+        return log_q - torch.log(-torch.expm1(log_q)).clamp_min(-50.0)
 
     def class_shares(self, points: int | Tensor | None = None) -> Tensor:
         """(C,) the mix of classes that points train on: w-weighted mean of q.

@@ -164,6 +164,8 @@ class Trainer:
                 if epoch >= config.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
                     self._adjust_prior()
+                    if config.follows and epoch + 1 == config.total_epochs:
+                        self.data.settle(self.count)
             if (epoch + 1 - phase.start) % config.measure_every == 0 or epoch + 1 == phase.end:
                 metrics |= self._measure(epoch)
             metrics["seconds"] = time.perf_counter() - start
@@ -227,6 +229,8 @@ class Trainer:
             self.take.start_anew(self.initial)
         if phase.fold is None:
             self._adjust_prior()
+            if self.config.follows:
+                self.data.note_doubt(self.count)
         elif self.data.logit_adjustment is not None:
             seen = self._seen(phase.fold)
             given = torch.bincount(
@@ -297,8 +301,7 @@ class Trainer:
         )
         visited = islice(batches, 0, None, config.hyper_every)
         trusted = self.trusted_features(epoch)
-        share = config.belief_share if config.belief_folds > 0 and config.learn_labels else 0.0
-        follow = mixing(visits, share) if share > 0 else None
+        follow = mixing(visits, config.belief_share) if config.follows else None
         diverged = []
         with evaluating(self.model):
             for k, (images, index, noise) in enumerate(self.prepared(visited, generator)):
