@@ -15,6 +15,8 @@ from autodo.experiment.demo import digits_model
 from autodo.experiment.methods import run_autodo
 from autodo.experiment.task import Task, digits_task
 from autodo.hyper.dataset_model import DatasetModel
+from autodo.hyper.follow import follow
+from autodo.train import hyper_optimizer
 from autodo.train.loop import Trainer
 from autodo.train.points import points_table
 
@@ -152,13 +154,13 @@ def test_labels_follow_the_last_network_and_settle(
     task: Task, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In every hyper step, by a rate that leaves the start its share; doubt is as it was."""
-    follow, rates = DatasetModel.follow, []
+    rates = []
 
     def watched(data: DatasetModel, index: Tensor, logits: Tensor, rate: Tensor) -> None:
         rates.append(float(rate))
         follow(data, index, logits, rate)
 
-    monkeypatch.setattr(DatasetModel, "follow", watched)
+    monkeypatch.setattr(hyper_optimizer, "follow_network", watched)
     still = dataclasses.replace(QUICK, label_lr=0.0)
     run = trainer(task, still)
     epochs = run.epochs()

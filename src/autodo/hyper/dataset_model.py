@@ -6,8 +6,6 @@ augmented images and for the loss; ``train.HyperOptimizer`` moves its rows.
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -49,7 +47,8 @@ class DatasetModel(nn.Module):
         tables_on: "device", or "host" for rows that stay in pinned host memory.
 
     ``transition`` (C, C) says how labels were given, row the true class, column the given label:
-    the identity until noise is seen in them. ``follow`` uses it, ``settle`` uses ``doubt``.
+    the identity until noise is seen in them. ``doubt`` is the share of wrong ones that was expected
+    when ``hyper.follow`` noted it.
 
     >>> data = DatasetModel(torch.tensor([0, 1, 1]), num_classes=2)
     >>> data.weights(torch.tensor([2])), data.soft_labels(torch.tensor([2]))
@@ -173,72 +172,6 @@ class DatasetModel(nn.Module):
         smooth = (1 - smoothing) * q + smoothing * added
         self.table("label").assign(index, smooth.clamp_min(LEAST).log())
 
-    @torch.no_grad()
-    def follow(self, index: Tensor, logits: Tensor, rate: float | Tensor) -> None:
-        """Move the labels of ``index`` part of the way to what a network itself makes of them.
-
-        ``logits`` (B, C) say what it believes, p; with the noise T of the labels y that is
-
-            log q  <-  (1 - rate) log q + rate (log p + log T[:, y])
-
-        up to a constant. Where no noise was seen labels stay.
-
-        >>> data = DatasetModel(torch.tensor([0]), num_classes=2, smoothing=0.4)
-        >>> _ = data.transition.copy_(torch.tensor([[0.9, 0.1], [0.1, 0.9]]))
-        >>> data.follow(torch.tensor([0]), torch.tensor([[0.02, 0.98]]).log(), rate=0.5)
-        >>> data.soft_labels(torch.tensor([0]))
-        tensor([[0.4615, 0.5385]])
-        """
-        log_t = self.transition.clamp_min(LEAST).log().T[self.labels[index]]
-        believed = F.log_softmax(self._log_p(logits) + log_t, -1).clamp_min(math.log(LEAST))
-        self.table("label").blend(index, believed, rate * self._noisy().to(believed.dtype))
-
-    def note_doubt(self, points: int) -> None:
-        """Keep in ``doubt`` how many of the first ``points`` labels are expected to be wrong."""
-        self.doubt.copy_(torch.sigmoid(-self._odds(points)).mean())
-
-    @torch.no_grad()
-    def settle(self, points: int) -> None:
-        """Let as many of the first ``points`` labels be wrong as were when ``doubt`` was noted.
-
-        Labels that follow a network which learns from them count the given label more than once.
-        All given labels lose or gain the same in log-odds, so that their ranking stays. Where no
-        noise was seen labels stay.
-
-        >>> data = DatasetModel(torch.tensor([0, 0]), num_classes=2)
-        >>> _ = data.transition.copy_(torch.tensor([[0.8, 0.2], [0.2, 0.8]]))
-        >>> data.set_soft_labels(torch.tensor([0, 1]), torch.tensor([[0.3, 0.7], [0.9, 0.1]]), 0.0)
-        >>> data.note_doubt(2)
-        >>> data.set_soft_labels(torch.tensor([0, 1]), torch.tensor([[0.5, 0.5], [0.9, 0.1]]), 0.0)
-        >>> data.settle(2)
-        >>> data.soft_labels(torch.tensor([0, 1]))
-        tensor([[0.3631, 0.6369],
-                [0.8369, 0.1631]])
-        """
-        odds = self._odds(points)
-        low, high = torch.full_like(self.doubt, -20.0), torch.full_like(self.doubt, 20.0)
-        for _ in range(40):
-            middle = (low + high) / 2
-            enough = torch.sigmoid(-odds - middle).mean() > self.doubt
-            low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
-        shift = (low + high) / 2 * self._noisy()
-        for part in torch.arange(points, device=self.labels.device).split(PART):
-            given = F.one_hot(self.labels[part], self.num_classes)
-            self.table("label").assign(part, self.label_logits(part) + shift * given)
-
-    def _noisy(self) -> Tensor:
-        """Whether noise was seen; not asked for by the host, which a recorded step could not."""
-        return self.transition.diagonal().min() < 1
-
-    def _odds(self, points: int) -> Tensor:
-        """log q / (1 - q) of the first ``points`` given labels, in float64: (points,)."""
-        found = []
-        for part in torch.arange(points, device=self.labels.device).split(PART):
-            log_q = F.log_softmax(self.label_logits(part).double(), -1)
-            found.append(log_q.gather(-1, self.labels[part][:, None])[:, 0])
-        log_q = torch.cat(found)
-        return log_q - torch.log(-torch.expm1(log_q)).clamp_min(-50.0)
-
     def class_shares(self, points: int | Tensor | None = None) -> Tensor:
         """(C,) the mix of classes that points train on: w-weighted mean of q.
 
@@ -258,7 +191,7 @@ class DatasetModel(nn.Module):
         Computed in float32 whatever the logits' precision. Gradients reach the logits only:
         lambda is moved by the hypergradient, never by this loss.
         """
-        log_p = self._log_p(logits)
+        log_p = self.log_p(logits)
         if self.relabel:
             log_q = F.log_softmax(self.label_logits(index), -1)
             losses = self.training_loss.value(log_p, log_q)
@@ -268,9 +201,10 @@ class DatasetModel(nn.Module):
 
     def given_loss(self, logits: Tensor, index: Tensor) -> Tensor:
         """The cross-entropy on the given labels, whatever was learned of them: a scalar."""
-        return F.nll_loss(self._log_p(logits), self.labels[index])
+        return F.nll_loss(self.log_p(logits), self.labels[index])
 
-    def _log_p(self, logits: Tensor) -> Tensor:
+    def log_p(self, logits: Tensor) -> Tensor:
+        """log p (B, C) of logits, in float32 at least, in the mix of classes that is trained on."""
         logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
         if self.logit_adjustment is not None:
             logits = logits + self.logit_adjustment

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from autodo.errors import InputError, NumericalError
 from autodo.hyper.dataset_model import DatasetModel
+from autodo.hyper.follow import follow as follow_network
 from autodo.implicit.head import HeadHypergradient, all_finite, head_hypergradient
 from autodo.implicit.solvers import Neumann, Solver
 from autodo.models.head import check_head
@@ -132,7 +133,7 @@ class HyperOptimizer:
             generator: of the augmentation's random numbers, unless they are given as ``noise``.
             scale: multiplies the learning rates (a schedule).
             follow: how far labels move towards what the network itself believes of the batch, from
-                0 to 1, after their step along the hypergradient (``DatasetModel.follow``).
+                0 to 1, after their step along the hypergradient (``hyper.follow``).
             encoded: trusted holds features already (what ``encode`` gave) instead of images.
             check: raise at once if the solver diverged or the gradient is not finite; a loop that
                 must not wait for the device passes False and looks at the result later.
@@ -178,7 +179,7 @@ class HyperOptimizer:
         if follow is not None:
             with torch.no_grad():
                 logits = self.head(features.detach().to(self.head.weight.dtype))
-            self.data.follow(index, logits, follow)
+            follow_network(self.data, index, logits, follow)
         return result
 
     def _encoder(self, encoder: Encoder | nn.Module) -> tuple[nn.Module, Encoder]:

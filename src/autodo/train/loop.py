@@ -27,6 +27,7 @@ from autodo.data.map_images import MapImages
 from autodo.data.randomness import derive
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
+from autodo.hyper.follow import note_doubt, settle
 from autodo.hyper.table import PART
 from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
@@ -165,7 +166,7 @@ class Trainer:
                     metrics |= self._descend_lambda(epoch)
                     self._adjust_prior()
                     if config.follows and epoch + 1 == config.total_epochs:
-                        self.data.settle(self.count)
+                        settle(self.data, self.count)
             if (epoch + 1 - phase.start) % config.measure_every == 0 or epoch + 1 == phase.end:
                 metrics |= self._measure(epoch)
             metrics["seconds"] = time.perf_counter() - start
@@ -230,7 +231,7 @@ class Trainer:
         if phase.fold is None:
             self._adjust_prior()
             if self.config.follows:
-                self.data.note_doubt(self.count)
+                note_doubt(self.data, self.count)
         elif self.data.logit_adjustment is not None:
             seen = self._seen(phase.fold)
             given = torch.bincount(
