@@ -107,8 +107,8 @@ def test_the_network_normalises_by_the_pixels_of_train(photos: Path) -> None:
 
 
 def test_the_summary_names_the_wrong_labels_and_the_files(photos: Path) -> None:
-    # Measured over seeds 0 to 3 and 15, 20 and 30 epochs: exactly these, with scores below 0.08.
-    result = fit("--test", "test", "--epochs", "30")
+    # With the default rate the surest two of these.
+    result = fit("--test", "test", "--epochs", "30", "--set", "label_lr=0.02")
     assert result.exit_code == 0, result.output
     assert "3 of 36 labels look wrong" in result.stdout
     lines = [line.split() for line in result.stdout.splitlines()]

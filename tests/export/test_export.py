@@ -58,8 +58,9 @@ def network() -> nn.Module:
 
 
 def train(root: Path, out: Path, source: str = "train", **settings: object) -> Path:
-    # Measured: exactly the three wrong labels are found.
-    values = {"epochs": 40, "batch_size": 16, "lr": 0.1, "device": "cpu", **settings}
+    # Measured: exactly the three wrong labels are found; with the default label_lr one of them.
+    values = {"epochs": 40, "batch_size": 16, "lr": 0.1, "label_lr": 0.02, "device": "cpu"}
+    values |= settings
     config = autodo.Config(**values)  # type: ignore[arg-type]
     place = root / source
     autodo.fit(
