@@ -6,11 +6,25 @@ import os
 import subprocess
 import sys
 
+import pytest
+import torch
+
 from autodo.kernels import has_triton
 
 HAS_TRITON = has_triton()
 INTERPRETED = HAS_TRITON and os.environ.get("TRITON_INTERPRET") == "1"
 """Whether this process has chosen it, which must be done before Triton is imported."""
+
+needs_gpu = pytest.mark.skipif(
+    not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
+    reason="needs a CUDA device and Triton",
+)
+needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
+PLACES = [
+    pytest.param("cpu", marks=needs_interpreter, id="interpreted"),
+    pytest.param("cuda", marks=needs_gpu, id="gpu"),
+]
+"""Devices on which kernels can run."""
 
 
 def pass_in_interpreter(file: str) -> None:

@@ -182,8 +182,8 @@ class Config:
             raise InputError(
                 f"smoothing is {self.smoothing}", "it must lie between 0 and 1", "use 0.01"
             )
-        for name, usual in (("momentum", 0.9), ("belief_share", 0.5)):
-            value = getattr(self, name)
+        for name in ("momentum", "belief_share"):
+            value, usual = getattr(self, name), getattr(Config, name)
             if not 0 <= value < 1:
                 raise InputError(
                     f"{name} is {value}", "it must be at least 0 and below 1", f"use {usual}"

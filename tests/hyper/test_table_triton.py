@@ -8,22 +8,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
+from interpreter import HAS_TRITON, INTERPRETED, PLACES, needs_gpu, pass_in_interpreter
 from torch import Tensor
 
 from autodo.hyper.relabel import STORAGES, label_table
 from autodo.hyper.table import FUSED_COLUMNS, FUSED_ENTRIES, Table, can_fuse, sum_duplicates
 from autodo.train.recorded import WARM_UP, Recorded
 
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
-    reason="needs a CUDA device and Triton",
-)
-needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-PLACES = [
-    pytest.param("cpu", marks=needs_interpreter, id="interpreted"),
-    pytest.param("cuda", marks=needs_gpu, id="gpu"),
-]
 SHAPES = [(1, 1), (7, 1), (40, 10), (64, 3), (100, 64)]
 POINTS = 90
 

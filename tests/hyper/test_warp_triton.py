@@ -8,21 +8,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
+from interpreter import HAS_TRITON, INTERPRETED, PLACES, needs_gpu, pass_in_interpreter
 from torch import Tensor
 
 from autodo.errors import InputError
 from autodo.hyper.augment import Augment
 
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
-    reason="needs a CUDA device and Triton",
-)
-needs_interpreter = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-PLACES = [
-    pytest.param("cpu", marks=needs_interpreter, id="interpreted"),
-    pytest.param("cuda", marks=needs_gpu, id="gpu"),
-]
 SIZES = [(32, 32), (8, 8), (6, 9), (1, 1), (1, 5), (40, 33)]
 AUGMENT = Augment("affine")
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 from cases import HeadProblem, assert_near
-from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
+from interpreter import HAS_TRITON, INTERPRETED, PLACES, needs_gpu, pass_in_interpreter
 from torch import Tensor
 
 from autodo.implicit import (
@@ -28,17 +28,6 @@ from autodo.implicit import (
 from autodo.implicit.head import FUSED_CLASSES, FUSED_POINTS
 from autodo.train.recorded import WARM_UP, Recorded
 
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
-    reason="the fused kernels need a CUDA device and Triton",
-)
-needs_interpreter = pytest.mark.skipif(
-    not INTERPRETED, reason="without a GPU the kernels need Triton and TRITON_INTERPRET=1"
-)
-PLACES = [
-    pytest.param("cpu", marks=needs_interpreter, id="interpreted"),
-    pytest.param("cuda", marks=needs_gpu, id="gpu"),
-]
 GRADIENTS = ("weight_logits", "label_logits", "features", "train_gradient", "trusted_gradient")
 AUTO, FIXED = Neumann(steps=5, alpha="auto"), Neumann(steps=5, alpha=0.05)
 SMALL = [

@@ -12,17 +12,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
+from interpreter import HAS_TRITON, INTERPRETED, needs_gpu, needs_interpreter, pass_in_interpreter
 from torch import Tensor, nn
 
 from autodo.models.norm_celu import NormCELU
 from autodo.models.wide_resnet import WideResNet
 
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available() or not HAS_TRITON or INTERPRETED,
-    reason="the fused kernels need a CUDA device and Triton",
-)
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
 SHAPES = [(2, 16, 5, 7), (3, 160, 8, 8), (1, 640, 1, 1), (4, 48, 3, 3), (64, 32, 32, 32)]
 AWKWARD_SHAPES = [
     (1, 16, 16, 16),  # a whole number of blocks and of tiles
@@ -206,7 +201,7 @@ def test_the_kernels_in_the_interpreter() -> None:
     pass_in_interpreter(__file__)
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
 @pytest.mark.parametrize(("shape", "dtype"), AWKWARD_CASES, ids=str)
@@ -220,7 +215,7 @@ def test_interpreted_kernels_equal_plain_operations(
     assert_close(run(fused, x, residual, grads), run(plain, x, residual, grads), TOLERANCE[dtype])
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("columns", [160, 7, 1])
 def test_interpreted_training_on_one_row(columns: int) -> None:
     """The mean is the row and the variance is 0, so that y = celu(bias), whatever the row is."""
@@ -240,7 +235,7 @@ def test_interpreted_training_on_one_row(columns: int) -> None:
     assert_close(out, expected, 5e-3)
 
 
-@interpreted
+@needs_interpreter
 def test_interpreted_sums_of_more_parts_than_one_round_of_the_second_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -255,7 +250,7 @@ def test_interpreted_sums_of_more_parts_than_one_round_of_the_second_step(
     assert_close(run(fused, x, residual, grads), exact, 1e-5)
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 @pytest.mark.parametrize("shape", [(2, 24, 19, 17), (1, 16, 16, 16)], ids=str)
 def test_interpreted_results_repeat_bit_for_bit_also_with_wide_indices(
@@ -292,7 +287,7 @@ def assert_nan_passes_through(add: bool, dtype: torch.dtype, device: str) -> Non
         assert torch.equal(out[name].isnan().cpu(), column), name
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("add", [False, True], ids=["alone", "add"])
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_interpreted_nan_passes_through(add: bool, dtype: torch.dtype) -> None:
@@ -306,7 +301,7 @@ def test_nan_passes_through_on_the_gpu(add: bool, dtype: torch.dtype) -> None:
     assert_nan_passes_through(add, dtype, "cuda")
 
 
-@interpreted
+@needs_interpreter
 def test_interpreted_nan_of_the_gradient_passes_through() -> None:
     for training in (True, False):
         x, residual, grads = inputs((2, 24, 5, 7), torch.float32, add=True)

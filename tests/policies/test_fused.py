@@ -12,7 +12,7 @@ from math import prod
 
 import pytest
 import torch
-from interpreter import HAS_TRITON, INTERPRETED, pass_in_interpreter
+from interpreter import HAS_TRITON, INTERPRETED, needs_gpu, needs_interpreter, pass_in_interpreter
 from test_operations import images_of_all_kinds, mixed_steps, random_steps
 from torch import Generator, Tensor
 
@@ -24,12 +24,6 @@ from autodo.policies.rectangle import colour_of
 from autodo.policies.standard import Standard
 from autodo.train.recorded import WARM_UP
 from autodo.train.recorded_policy import RecordedPolicy
-
-interpreted = pytest.mark.skipif(not INTERPRETED, reason="runs in Triton's interpreter")
-needs_gpu = pytest.mark.skipif(
-    not (torch.cuda.is_available() and HAS_TRITON) or INTERPRETED,
-    reason="needs a CUDA device and Triton",
-)
 
 SIZES = [(32, 32), (28, 28), (17, 23), (1, 1), (2, 5), (3, 3)]
 STEPS = [
@@ -116,7 +110,7 @@ def test_compiled_kernels_round_products_and_sums_separately(channels, pixels):
     assert not re.search(r"\bmul\.f(32|64)", text)
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("name", NAMES)
 def test_interpreted_operations_alone(name, size):
@@ -127,7 +121,7 @@ def test_interpreted_operations_alone(name, size):
             assert torch.equal(result, apply(images, steps))
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("channels", [1, 3])
 def test_interpreted_steps_of_all_operations_follow_each_other(channels):
     for seed, size in enumerate([(32, 32), (19, 24), (64, 64)]):
@@ -136,7 +130,7 @@ def test_interpreted_steps_of_all_operations_follow_each_other(channels):
         assert torch.equal(result, apply(images, steps))
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("spec", [*STEPS, *CROPS, *CHAINS])
 def test_interpreted_policies(spec, channels):
@@ -150,7 +144,7 @@ def test_interpreted_policies(spec, channels):
         assert torch.equal(result, policy(images, seeded(seed)))
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("name", ["Rotate", "Posterize", "Solarize", "SolarizeAdd", "Brightness"])
 def test_interpreted_values_beyond_any_range(name):
     value = torch.tensor([[-1000.0], [-0.5], [0.0], [0.999], [255.5], [2.0**17]]).double()
@@ -161,7 +155,7 @@ def test_interpreted_values_beyond_any_range(name):
         assert torch.equal(result, apply(images, steps))
 
 
-@interpreted
+@needs_interpreter
 @pytest.mark.parametrize("name", ["ShearX", "ShearY", "TranslateX", "TranslateY"])
 def test_interpreted_moves_beyond_any_image_leave_nothing_of_it(name):
     value = torch.full((4, 1), 2.0**17, dtype=torch.float64)
@@ -170,7 +164,7 @@ def test_interpreted_moves_beyond_any_image_leave_nothing_of_it(name):
     assert by_kernel(images_of(4, 3, (8, 8)), plan, (name,), 1).max() == 0
 
 
-@interpreted
+@needs_interpreter
 def test_interpreted_images_between_two_levels_go_to_the_nearest_and_halves_to_even():
     levels = torch.arange(-3, 260, dtype=torch.float64)
     levels = torch.cat((levels, levels + 0.5, levels + 0.49999, levels + 0.50001))
@@ -180,7 +174,7 @@ def test_interpreted_images_between_two_levels_go_to_the_nearest_and_halves_to_e
     assert torch.equal(by_kernel(images, plan, ("Identity",), 1), apply(images, steps))
 
 
-@interpreted
+@needs_interpreter
 def test_interpreted_images_need_not_lie_side_by_side():
     policy = policies.get("standard:cifar+randaugment:3,7")
     parts = policies.planned(policy)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -95,8 +94,6 @@ class Augment:
     """Of the Gumbel-softmax: only the gates' gradient depends on it, never their frequency."""
     padding_mode: str = "zeros"
     """What the warp brings in from outside the image: "zeros", "border" or "reflection"."""
-    fused: ClassVar[bool] = True
-    """Use the kernel of ``warp_triton`` where it can run; False is for comparisons."""
 
     def __post_init__(self) -> None:
         for name, value, choices, meaning in (
@@ -156,7 +153,8 @@ class Augment:
         ``rows`` is (B, 2A), or (2A,) or (1, 2A) for one row that all images share (their draws are
         still their own). ``noise`` (2, B, A) is drawn from ``generator`` unless it is given.
         """
-        magnitude_logits, gate_logits = self._split(rows, batch_size)
+        self._check(rows, batch_size)
+        magnitude_logits, gate_logits = self._split(rows)
         uniform, normal = self._noise(magnitude_logits, batch_size, generator, noise)
         centre, spread, low, high = self._constants(magnitude_logits)
         value = centre + spread * torch.sigmoid(magnitude_logits) * normal
@@ -200,7 +198,7 @@ class Augment:
         if self._can_fuse(images, rows):
             from autodo.hyper.warp_triton import augmented
 
-            self._split(rows, len(images))  # which says what is wrong with rows
+            self._check(rows, len(images))
             rows = rows.reshape(-1, rows.shape[-1]).float()
             noise = self._noise(rows, len(images), generator, noise)
             return augmented(images, rows, noise, self._constants(rows))
@@ -212,6 +210,7 @@ class Augment:
         "{operation}_magnitude" is the standard deviation of the value in the operation's own units
         (degrees, fractions, radians), "{operation}_probability" how often it is applied.
         """
+        self._check(rows)
         magnitude_logits, gate_logits = self._split(rows)
         deviation = self._constants(magnitude_logits)[1] * torch.sigmoid(magnitude_logits)
         probability = torch.sigmoid(gate_logits)
@@ -228,8 +227,7 @@ class Augment:
         """Whether one kernel can do it all: it knows the usual case, and no gradient."""
         learned = torch.is_grad_enabled() and (images.requires_grad or rows.requires_grad)
         return (
-            self.fused
-            and images.is_cuda
+            images.is_cuda
             and images.dim() == 4
             and images.dtype == torch.float32
             and rows.dtype != torch.float64
@@ -246,8 +244,8 @@ class Augment:
         noise = self.noise(batch_size, generator, like) if given is None else given
         return noise.to(like.device, non_blocking=True)
 
-    def _split(self, rows: Tensor, batch_size: int | None = None) -> tuple[Tensor, Tensor]:
-        """A_m and A_b of the rows, (..., A) each, in at least float32."""
+    def _check(self, rows: Tensor, batch_size: int | None = None) -> None:
+        """Raise unless rows are of these operations and, if told, for so many images."""
         count = len(self.operations)
         if rows.shape[-1] != 2 * count:
             raise InputError(
@@ -261,6 +259,10 @@ class Augment:
                 "every image needs its own row, or all share one",
                 "gather the rows by the index of the batch",
             )
+
+    def _split(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """A_m and A_b of the rows, (..., A) each, in at least float32."""
+        count = len(self.operations)
         rows = rows.to(torch.promote_types(rows.dtype, torch.float32))
         return rows[..., :count], rows[..., count:]
 

@@ -36,7 +36,7 @@ def follow(data: DatasetModel, index: Tensor, logits: Tensor, rate: float | Tens
     >>> data.soft_labels(torch.tensor([0]))
     tensor([[0.4615, 0.5385]])
     """
-    log_t = data.transition.clamp_min(LEAST).log().T[data.labels[index]]
+    log_t = data.transition.T[data.labels[index]].clamp_min(LEAST).log()
     believed = F.log_softmax(data.log_p(logits) + log_t, -1).clamp_min(math.log(LEAST))
     data.table("label").blend(index, believed, rate * _noisy(data).to(believed.dtype))
 

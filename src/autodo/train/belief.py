@@ -48,7 +48,7 @@ def believed_labels(
     classes = log_belief.shape[1]
     if int(torch.bincount(trusted_labels, minlength=classes).min()) == 0:
         posterior = label_posterior(log_belief, given, trusted_shares)
-        return posterior.labels, _transition(posterior), {"noise_rate": posterior.noise_rate}
+        return posterior.labels, *_described(posterior, posterior.labels)
     scale = Scale.of(torch.cat([features, trusted_features]))
     features, trusted_features = scale(features), scale(trusted_features)
     generator = torch.Generator().manual_seed(seed)
@@ -68,12 +68,12 @@ def believed_labels(
     for part in torch.arange(len(features), device=features.device).split(JUDGED_AT_A_TIME):
         belief = learned.heads.belief(features[part], fold[part])
         q[part] = learned.labels(belief, given[part]).exp()
-    noise = learned.labels.noise
-    if noise is None:
-        return q, torch.eye(classes, device=q.device), {"noise_rate": 0.0}
-    return q, _transition(noise), {"noise_rate": noise.noise_rate}
+    return q, *_described(learned.labels.noise, q)
 
 
-def _transition(noise: LabelPosterior) -> Tensor:
-    exact = noise.kind == NONE
-    return torch.eye(len(noise.transition)).to(noise.transition) if exact else noise.transition
+def _described(noise: LabelPosterior | None, q: Tensor) -> tuple[Tensor, Metrics]:
+    """T, which is exact without noise to speak of, and what is told of it."""
+    rate = {"noise_rate": 0.0 if noise is None else noise.noise_rate}
+    if noise is None or noise.kind == NONE:
+        return torch.eye(q.shape[1], dtype=q.dtype, device=q.device), rate
+    return noise.transition, rate

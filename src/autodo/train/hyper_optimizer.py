@@ -178,7 +178,7 @@ class HyperOptimizer:
             self.data.table(name).step(index, g, self.lr[name] * scale)
         if follow is not None:
             with torch.no_grad():
-                logits = self.head(features.detach().to(self.head.weight.dtype))
+                logits = self.head(features.to(self.head.weight.dtype))
             follow_network(self.data, index, logits, follow)
         return result
 
