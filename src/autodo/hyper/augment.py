@@ -201,7 +201,7 @@ class Augment:
             self._check(rows, len(images))
             rows = rows.reshape(-1, rows.shape[-1]).float()
             noise = self._noise(rows, len(images), generator, noise)
-            return augmented(images, rows, noise, self._constants(rows))
+            return augmented(images, rows, noise, self._constants(rows), self.temperature)
         return self.apply(images, self.sample(rows, len(images), generator, noise=noise))
 
     def describe(self, rows: Tensor) -> dict[str, Tensor]:
@@ -224,8 +224,7 @@ class Augment:
         return [operation for operation in OPERATIONS if operation.kind in self.kind.split("+")]
 
     def _can_fuse(self, images: Tensor, rows: Tensor) -> bool:
-        """Whether one kernel can do it all: it knows the usual case, and no gradient."""
-        learned = torch.is_grad_enabled() and (images.requires_grad or rows.requires_grad)
+        """Whether one kernel can do it all: it knows the usual case, and no gradient but rows'."""
         return (
             images.is_cuda
             and images.dim() == 4
@@ -233,7 +232,7 @@ class Augment:
             and rows.dtype != torch.float64
             and self.kind == "affine"
             and self.padding_mode == "zeros"
-            and not learned
+            and not (torch.is_grad_enabled() and images.requires_grad)
             and has_triton()
         )
 
