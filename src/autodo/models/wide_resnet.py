@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from autodo.errors import InputError
+from autodo.models.conv3x3 import Conv3x3
 from autodo.models.norm_celu import NormCELU
 from autodo.models.normalize import Normalize
 
@@ -27,9 +28,13 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.bn1 = NormCELU(inputs)
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)
+        self.conv1 = Conv3x3(inputs, outputs)
         self.bn2 = NormCELU(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, stride=stride, padding=1, bias=False)
+        self.conv2 = (
+            Conv3x3(outputs, outputs)
+            if stride == 1
+            else nn.Conv2d(outputs, outputs, 3, stride=stride, padding=1, bias=False)
+        )
         self.skip: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
             self.skip = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)

@@ -1,0 +1,109 @@
+"""Kernels in CUDA C, compiled when they are first needed by the NVRTC that comes with torch.
+
+No compiler and no headers need to be installed. A kernel is launched on torch's stream, and so can
+be recorded in a CUDA graph like any other, once it has been launched before.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+MOST_SHARED_MEMORY = 8
+"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """NVRTC and the driver's functions, both of which a library of torch's links to."""
+    path = Path(torch.__file__).parent / "lib" / "libcaffe2_nvrtc.so"
+    try:
+        found = ctypes.CDLL(str(path))
+        _ = found.nvrtcCompileProgram, found.cuLaunchKernel
+    except (OSError, AttributeError):
+        return None
+    return found
+
+
+@cache
+def is_hopper(device: torch.device) -> bool:
+    """Whether kernels for compute capability 9.0 can be compiled and run there."""
+    return torch.cuda.get_device_capability(device) == (9, 0) and library() is not None
+
+
+class Kernel:
+    """The function ``name`` of a program, which may ask for ``shared`` bytes of memory."""
+
+    def __init__(self, source: str, name: str, *, shared: int = 0) -> None:
+        self.source, self.name, self.shared = source, name, shared
+        self._functions: dict[int, ctypes.c_void_p] = {}
+
+    def __call__(
+        self, grid: tuple[int, int, int], threads: int, *given: Tensor | int | None
+    ) -> None:
+        """Launch it; tensors are given as their addresses, None as a null pointer."""
+        device = next(g.device for g in given if isinstance(g, Tensor))
+        with torch.cuda.device(device):
+            function = self._functions.get(device.index) or self._load(device.index)
+            held: list[ctypes.c_void_p | ctypes.c_int] = [
+                ctypes.c_int(g)
+                if isinstance(g, int)
+                else ctypes.c_void_p(None if g is None else g.data_ptr())
+                for g in given
+            ]
+            addresses = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
+            stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
+            launch = _library().cuLaunchKernel
+            _check(
+                launch(function, *grid, threads, 1, 1, self.shared, stream, addresses, None),
+                f"launching {self.name}",
+            )
+
+    def _load(self, index: int) -> ctypes.c_void_p:
+        cu, module, function = _library(), ctypes.c_void_p(), ctypes.c_void_p()
+        binary = compiled(self.source, "sm_90a")
+        _check(cu.cuModuleLoadData(ctypes.byref(module), binary), f"loading {self.name}")
+        found = cu.cuModuleGetFunction(ctypes.byref(function), module, self.name.encode())
+        _check(found, f"finding {self.name}")
+        shared = ctypes.c_int(self.shared)
+        _check(cu.cuFuncSetAttribute(function, MOST_SHARED_MEMORY, shared), "asking for memory")
+        self._functions[index] = function
+        return function
+
+
+@cache
+def compiled(source: str, architecture: str, nvrtc: ctypes.CDLL | None = None) -> bytes:
+    """The binary of a program in CUDA C."""
+    nvrtc = nvrtc or _library()
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    made = nvrtc.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"", 0, None, None)
+    _check(made, "creating a program")
+    try:
+        options = (f"--gpu-architecture={architecture}".encode(), b"--std=c++17")
+        given = (ctypes.c_char_p * len(options))(*options)
+        if nvrtc.nvrtcCompileProgram(program, len(options), given) != 0:
+            nvrtc.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            log = ctypes.create_string_buffer(size.value)
+            nvrtc.nvrtcGetProgramLog(program, log)
+            raise RuntimeError(f"the kernel does not compile: {log.value.decode()}")
+        _check(nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)), "measuring a binary")
+        binary = ctypes.create_string_buffer(size.value)
+        _check(nvrtc.nvrtcGetCUBIN(program, binary), "reading a binary")
+    finally:
+        nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
+    return binary.raw
+
+
+def _library() -> ctypes.CDLL:
+    found = library()
+    assert found is not None, "is_hopper() says whether there is one"
+    return found
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        raise RuntimeError(f"CUDA error {result} when {what}")
