@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from autodo.experiment.bench.measure import floors, milliseconds
 from autodo.models import build
+from autodo.models.conv3x3 import Conv3x3
 from autodo.models.norm_celu import NormCELU
 from autodo.train.devices import autocast, fast_convolutions
 from autodo.train.recorded import Recorded
@@ -29,7 +30,9 @@ from autodo.train.recorded import Recorded
 class Case:
     """A network with its batch, and the three passes that are timed."""
 
-    def __init__(self, network: str, batch: int, device: torch.device, *, fused: bool) -> None:
+    def __init__(
+        self, network: str, batch: int, device: torch.device, *, fused: bool, own: bool
+    ) -> None:
         torch.manual_seed(0)
         self.device = device
         layout = torch.channels_last if device.type == "cuda" else torch.contiguous_format
@@ -38,6 +41,8 @@ class Case:
         for module in self.model.modules():
             if isinstance(module, NormCELU):
                 module.fused = fused
+            if isinstance(module, Conv3x3):
+                module.fast = own
         self.call: Callable[[Tensor], Tensor] = self.model
         self.images = torch.rand(batch, 3, 32, 32, device=device).to(memory_format=layout)
         self.labels = torch.arange(batch, device=device) % 10
@@ -85,14 +90,15 @@ def main() -> None:
     names = ("way", "training step", "eval forward", "forward, backward to pixels", "first s")
     for k, name in enumerate(names):
         table.add_column(name, justify="left" if k == 0 else "right")
-    ways = [("plain", False, False, False), ("fused norm + CELU", True, False, False)]
+    ways = [("plain", False, False, False, False), ("fused norm + CELU", True, False, False, False)]
     if device.type == "cuda":
         ways += [
-            ("torch.compile", False, True, False),
-            ("fused norm + CELU, CUDA graph", True, False, True),
+            ("torch.compile", False, False, True, False),
+            ("fused norm + CELU, CUDA graph", True, False, False, True),
+            ("the same, own convolutions", True, True, False, True),
         ]
-    for name, fused, compiled, graph in ways:
-        case = Case(args.network, args.batch, device, fused=fused)
+    for name, fused, own, compiled, graph in ways:
+        case = Case(args.network, args.batch, device, fused=fused, own=own)
         if compiled:
             case.call = torch.compile(case.model)
         cells = []
