@@ -37,9 +37,10 @@ class Conv3x3(nn.Conv2d):
 
 
 def _rounds(x: Tensor) -> bool:
-    """Whether a convolution of x would round float32 weights to bfloat16."""
+    """Whether a convolution of x would round float32 weights to bfloat16 (and is not traced)."""
     return (
         x.is_cuda
+        and not torch.compiler.is_compiling()
         and x.dtype == torch.bfloat16
         and torch.is_autocast_enabled("cuda")
         and torch.get_autocast_dtype("cuda") == torch.bfloat16
