@@ -7,10 +7,10 @@ imported: one test starts the others again, in a process of their own.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 import torch
+from hopper import compile_only
 from interpreter import HAS_TRITON, INTERPRETED, PLACES, needs_gpu, pass_in_interpreter
 from torch import Tensor
 
@@ -386,28 +386,8 @@ def test_both_kernels_can_be_recorded() -> None:
     assert recorded.any()
 
 
-@pytest.fixture
-def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Triton asks of a driver to compile for a GPU that need not be there."""
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
-
-    class Hopper:
-        def get_current_device(self) -> int:
-            return 0
-
-        def get_current_stream(self, device: int) -> int:
-            return 0
-
-        def get_current_target(self) -> GPUTarget:
-            return GPUTarget("cuda", 90, 32)
-
-    monkeypatch.setattr(driver, "_active", Hopper())
-
-
 @pytest.mark.skipif(not HAS_TRITON or INTERPRETED, reason="needs Triton as a compiler")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run as they are")
-@pytest.mark.usefixtures("no_device")
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("size", [(32, 32), (40, 33), (1, 1), (1, 5)], ids=str)
 def test_kernels_compile_for_hopper(
@@ -416,20 +396,7 @@ def test_kernels_compile_for_hopper(
     """Triton compiles without a GPU, and is stricter than its interpreter."""
     from autodo.hyper import warp_triton
 
-    compiled = []
-
-    class Launch:
-        def __init__(self, kernel: Any) -> None:
-            self.kernel = kernel
-
-        def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            def warm_up(*args: Any, **meta: Any) -> None:
-                compiled.append(self.kernel.warmup(*args, grid=grid, **meta))
-
-            return warm_up
-
-    for name in ("_augment", "_augment_backward"):
-        monkeypatch.setattr(warp_triton, name, Launch(getattr(warp_triton, name)))
+    compiled = compile_only(monkeypatch, warp_triton, "_augment", "_augment_backward")
     images, rows, noise = drawn(2, channels, size)
     gradient_by_kernel(images, rows, noise, torch.ones_like(images), "cpu")
     assert len(compiled) == 2

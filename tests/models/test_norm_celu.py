@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from hopper import compile_only
 from interpreter import HAS_TRITON, INTERPRETED, needs_gpu, needs_interpreter, pass_in_interpreter
 from torch import Tensor, nn
 
@@ -311,28 +312,8 @@ def test_interpreted_nan_of_the_gradient_passes_through() -> None:
         assert not out["dx"][:, 6:].isnan().any()
 
 
-@pytest.fixture
-def no_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Triton asks of a driver to compile for a GPU that need not be there."""
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
-
-    class Hopper:
-        def get_current_device(self) -> int:
-            return 0
-
-        def get_current_stream(self, device: int) -> int:
-            return 0
-
-        def get_current_target(self) -> GPUTarget:
-            return GPUTarget("cuda", 90, 32)
-
-    monkeypatch.setattr(driver, "_active", Hopper())
-
-
 @pytest.mark.skipif(not HAS_TRITON or INTERPRETED, reason="needs Triton as a compiler")
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the kernels run as they are")
-@pytest.mark.usefixtures("no_device")
 @pytest.mark.parametrize("shape", [(2, 160, 8, 8), (1, 16, 5, 5), (1, 1, 1, 1), (2, 3, 4, 5)])
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_kernels_compile_for_hopper(
@@ -341,22 +322,9 @@ def test_kernels_compile_for_hopper(
     """Triton compiles without a GPU, and is stricter than its interpreter."""
     from autodo.models import norm_celu_triton
 
-    compiled = []
-
-    class Launch:
-        def __init__(self, kernel: Any) -> None:
-            self.kernel = kernel
-
-        def __getitem__(self, grid: tuple[int, ...]) -> Any:
-            def warm_up(*args: Any, **meta: Any) -> None:
-                compiled.append(self.kernel.warmup(*args, grid=grid, **meta))
-
-            return warm_up
-
     names = ("_sums", "_moments", "_apply", "_backward_sums", "_backward_moments",
              "_backward_apply", "_evaluate")  # fmt: skip
-    for name in names:
-        monkeypatch.setattr(norm_celu_triton, name, Launch(getattr(norm_celu_triton, name)))
+    compiled = compile_only(monkeypatch, norm_celu_triton, *names)
     x, residual, grads = inputs(shape, torch.bfloat16, add=True)
     run(both(shape[1], training)[0], x, residual, grads)
     assert len(compiled) == (6 if training else 2)
