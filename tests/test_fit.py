@@ -242,7 +242,7 @@ def test_save_writes_what_out_would_have(tmp_path: Path) -> None:
 
 
 def test_label_issues_come_with_the_surest_first() -> None:
-    # 20 of 200 labels moved on by one. Measured: they are the first 20 by score; 6 look wrong.
+    # 20 of 200 labels moved on by one. Measured: they are the first 20 by score; 7 look wrong.
     labels = TRAIN.labels.clone()
     labels[:20] = (labels[:20] + 1) % 10
     config = autodo.Config(epochs=40, batch_size=64, device="cpu", augment="none")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from autodo.hyper.posterior import BY_CLASS, NONE, TEMPERATURES, Seen, _fit, label_posterior
+from autodo.hyper.posterior import BY_CLASS, NONE, TEMPERATURES, _fit, label_posterior
 from autodo.hyper.posterior import UNIFORM as BY_UNIFORM
 
 CLASSES, POINTS = 5, 4000
@@ -159,52 +159,3 @@ def test_where_there_is_no_noise_to_speak_of_what_is_least_believed_still_ranks_
     doubt = 1 - posterior.labels.gather(-1, given[:, None])[:, 0]
     assert (posterior.labels.argmax(-1) != given).float().mean() < 0.01
     assert (doubt[wrong, None] > doubt[3:]).float().mean() > 0.95
-
-
-def in_pairs(belief: Tensor, given: Tensor, together: bool) -> tuple[list[str], Tensor]:
-    """Kinds of noise and labels (N,) of parts of 100 points, each judged after its neighbour."""
-    parts = list(zip(belief.split(100), given.split(100), strict=True))
-    alone = [label_posterior(*part, UNIFORM) for part in parts]
-    found = []
-    for k, part in enumerate(parts):
-        other = alone[k ^ 1]
-        seen = [Seen(other.gain, other.noise_rate)] if together and other.gain > 0 else []
-        found.append(label_posterior(*part, UNIFORM, elsewhere=seen))
-    return [one.kind for one in found], torch.cat([one.labels for one in found]).argmax(-1)
-
-
-def test_noise_that_few_points_do_not_show_is_seen_with_what_others_showed() -> None:
-    # Measured: 5 more of 40 parts, and 47 more of 614 wrong labels, for 7 more of 3,386 right ones.
-    true, belief, given = sample(uniform_noise(0.2), sharpness=8.0)
-    kinds, right = zip(
-        *(
-            (kinds, (labels == true).sum())
-            for kinds, labels in (in_pairs(belief, given, together) for together in (False, True))
-        ),
-        strict=True,
-    )
-    assert kinds[1].count(NONE) <= kinds[0].count(NONE) - 3
-    assert right[1] > right[0] + 25
-
-
-def test_where_nothing_is_wrong_few_points_show_nothing_to_others() -> None:
-    true, belief, given = sample(uniform_noise(0.0), sharpness=8.0)
-    kinds, labels = in_pairs(belief, given, together=True)
-    assert set(kinds) == {NONE}
-    assert (labels != true).sum() <= 2  # 1 was measured
-
-
-@pytest.mark.parametrize("rate", [0.0, 0.2])
-def test_many_points_are_judged_by_themselves(rate: float) -> None:
-    _, belief, given = sample(uniform_noise(rate))
-    alone = label_posterior(belief, given, UNIFORM)
-    other = label_posterior(belief, given, UNIFORM, elsewhere=[Seen(1000.0, 0.4)])
-    assert torch.equal(alone.labels, other.labels)
-
-
-def test_few_points_that_show_noise_keep_their_own_rate() -> None:
-    _, belief, given = sample(uniform_noise(0.2), sharpness=8.0)
-    part = belief[:100], given[:100], UNIFORM
-    alone = label_posterior(*part)
-    assert alone.gain > 0
-    assert torch.equal(alone.labels, label_posterior(*part, elsewhere=[Seen(9.0, 0.1)]).labels)

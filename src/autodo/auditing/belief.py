@@ -10,7 +10,7 @@ that learn from those labels and the trusted points believe better (:func:`learn
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from autodo.auditing.heads import Heads, fit_heads, outside, split
 from autodo.data.randomness import derive
-from autodo.hyper.posterior import LabelPosterior, Seen, label_posterior
+from autodo.hyper.posterior import LabelPosterior, label_posterior
 
 L2_GRID = tuple(10.0**k for k in range(4, -3, -1))
 CHOICE_POINTS = 2000
@@ -64,16 +64,14 @@ def estimate_labels(
     generator: torch.Generator,
     *,
     least_temperature: float = 0.0,
-    elsewhere: Sequence[Seen] = (),
 ) -> Labels:
     """Estimate noise, temperature and class mix on some of the points, to be used on all."""
     count, classes = log_belief.shape
     limit = max(POSTERIOR_POINTS, 100 * classes)
     some = torch.randperm(count, generator=generator)[:limit].to(given.device)
     noise = label_posterior(
-        log_belief[some], given[some], trusted_shares,
-        least_temperature=least_temperature, elsewhere=elsewhere,
-    )  # fmt: skip
+        log_belief[some], given[some], trusted_shares, least_temperature=least_temperature
+    )
     if math.isinf(noise.temperature):
         nothing = torch.zeros(classes, device=log_belief.device)
         return Labels(noise=None, log_transition=nothing, log_ratio=nothing)
@@ -135,14 +133,12 @@ def learn(
     folds: int,
     rounds: int,
     seed: int,
-    elsewhere: Sequence[Seen] = (),
     tell: Callable[[], object] = lambda: None,
 ) -> Learned:
     """Heads for features (n, D) with given labels (n,), from trusted (m, D), (m,).
 
     Both are standardised, on one device, and every class 0 .. C - 1 has a trusted point. ``tell``
-    is called after each of the rounds + 2 fits. ``elsewhere`` is the noise seen in other points of
-    the same set.
+    is called after each of the rounds + 2 fits.
     """
     shares = torch.bincount(trusted_labels) + 1.0
     shares /= shares.sum()
@@ -169,7 +165,7 @@ def learn(
     own = _belief(one, features, torch.full_like(fold, -1))
     belief = F.log_softmax(weights[0] * own + weights[1] * _belief(other, features, fold), -1)
     generator = torch.Generator().manual_seed(derive(seed, NOISE))
-    labels = estimate_labels(belief, given, shares, generator, elsewhere=elsewhere)
+    labels = estimate_labels(belief, given, shares, generator)
 
     heads = other
     for _ in range(rounds):
@@ -179,7 +175,7 @@ def learn(
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
         belief = _belief(heads, features, fold)
         labels = estimate_labels(
-            belief, given, shares, generator, elsewhere=elsewhere,
+            belief, given, shares, generator,
             least_temperature=_temperature(heads.belief(trusted, trusted_fold), trusted_labels),
         )  # fmt: skip
         tell()

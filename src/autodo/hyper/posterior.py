@@ -9,18 +9,16 @@ with pi0 the trusted shares. pi and T come from expectation maximisation, the be
 tau from the likelihood of the given labels. T is the simplest of three that explains these labels:
 no noise to speak of, uniform noise of rate eps, or noise from class to class, shrunk towards the
 uniform. With T free from the start, what a belief mistakes in rare classes passes for noise, and
-their labels are lost where nothing is wrong. Few points may not show noise that their set has;
-where they show none and others of it did, all decide together, with one eps. A belief that tells
-nothing of the given labels cannot be told from labels that are all wrong; then they stand.
+their labels are lost where nothing is wrong. A belief that tells nothing of the given labels cannot
+be told from labels that are all wrong; then the given labels stand.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,21 +28,9 @@ TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 NONE, UNIFORM, BY_CLASS = "none", "uniform", "by class"
 SHRINKAGE = 50.0
 """Points per class that the uniform-noise model counts as in the estimate of T."""
-FEW = 50
-"""Points per class below which noise seen elsewhere counts. More points show what noise they have;
-what little of it they then share is what beliefs mistake in rare classes."""
 DEVIATIONS = 6.0
 """Beyond what class-to-class noise gains by chance. On digits, SVHN and CIFAR-10 uniform noise and
 rare classes that a belief mistakes gained less than that, next-class noise 1.3 times or more."""
-
-
-class Seen(NamedTuple):
-    """Noise that other points of the same set, about as many, have shown by themselves."""
-
-    gain: float
-    """Of their log-likelihood over that without noise, beyond its price, in nats."""
-    noise_rate: float
-    """eps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +51,6 @@ class LabelPosterior:
     """pi: (C,), the true mix of classes in train."""
     log_likelihood: float
     """Mean log-likelihood of a given label under the model."""
-    gain: float = 0.0
-    """As in ``Seen``; zero where these points by themselves show no noise."""
 
 
 def label_posterior(
@@ -75,7 +59,6 @@ def label_posterior(
     trusted_shares: Tensor,
     *,
     least_temperature: float = 0.0,
-    elsewhere: Sequence[Seen] = (),
     iterations: int = 30,
 ) -> LabelPosterior:
     """Weigh belief against given labels.
@@ -86,7 +69,6 @@ def label_posterior(
         trusted_shares: (C,) class mix under which the network learned.
         least_temperature: that of points whose label is known to be right, if there are any; the
             belief is taken for no surer than it is right there.
-        elsewhere: noise in other parts of the set, which counts where these points show none.
 
     Forty beliefs, all but the last in keeping with the given label; that one is taken for wrong:
 
@@ -99,23 +81,12 @@ def label_posterior(
     allowed = {tau for tau in (least_temperature, *TEMPERATURES) if tau >= least_temperature}
     temperatures = sorted(allowed - {0.0})
 
-    def fit(kind: str, tau: float, elsewhere: Sequence[Seen] = ()) -> LabelPosterior:
+    def fit(kind: str, tau: float) -> LabelPosterior:
         beliefs = F.log_softmax(log_belief / tau, -1)
-        return _fit(beliefs, labels, trusted_shares, tau, kind, iterations, elsewhere)
+        return _fit(beliefs, labels, trusted_shares, tau, kind, iterations)
 
     fits = [_climb(partial(fit, kind), temperatures) for kind in (NONE, UNIFORM, BY_CLASS)]
     best = max(fits, key=lambda fit: count * fit.log_likelihood - _price(fit, count))
-
-    def gain(fit: LabelPosterior) -> float:
-        return count * (fit.log_likelihood - fits[0].log_likelihood)
-
-    if best.kind != NONE:
-        best = replace(best, gain=gain(best) - _price(best, count))
-    elif elsewhere and count < FEW * classes:
-        # Other points have paid for eps.
-        shared = _climb(partial(fit, UNIFORM, elsewhere=elsewhere), temperatures)
-        if gain(shared) + sum(seen.gain for seen in elsewhere) > 0:
-            best = shared
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     shares = given.mean(0)
     without = float(shares.log()[labels].mean())
@@ -176,7 +147,6 @@ def _fit(
     tau: float,
     kind: str,
     iterations: int,
-    elsewhere: Sequence[Seen] = (),
 ) -> LabelPosterior:
     """EM over (T, pi) at one temperature, for one kind of noise."""
     count, classes = log_belief.shape
@@ -199,9 +169,6 @@ def _fit(
             confusion = q.T @ given
             disagreement = count - confusion.trace()
             noise = ((disagreement + 1) / (count + 2) * classes / (classes - 1)).clamp(max=1)
-            if elsewhere:
-                rates = sum(seen.noise_rate for seen in elsewhere)
-                noise = (noise + rates) / (1 + len(elsewhere))
             transition = (1 - noise) * identity + noise / classes
         if kind == BY_CLASS:
             transition = (confusion + SHRINKAGE * transition) / (

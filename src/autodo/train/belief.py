@@ -3,20 +3,17 @@
 The network's features of its fold are frozen, and the audit's heads learn on them: one from the
 trusted points of the fold alone, others from its given labels, out of fold once more; the trusted
 points say how far to believe each (``auditing.belief``). With the noise that this belief shows the
-given labels to have, it makes the posterior of every label. A small fold may not show noise that
-another has shown; what other folds have shown counts then as well (:func:`seen_elsewhere`).
+given labels to have, it makes the posterior of every label.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from autodo.auditing.belief import learn
 from autodo.auditing.embeddings import Scale
-from autodo.hyper.posterior import NONE, LabelPosterior, Seen, label_posterior
+from autodo.hyper.posterior import NONE, LabelPosterior, label_posterior
 from autodo.train.run_folder import Metrics
 
 HEAD_FOLDS = 5
@@ -36,7 +33,6 @@ def believed_labels(
     trusted_shares: Tensor,
     *,
     seed: int,
-    elsewhere: Sequence[Seen] = (),
 ) -> tuple[Tensor, Tensor, Metrics]:
     """q (n, C) of points with features (n, D) and given labels (n,), and what the noise is: T.
 
@@ -48,11 +44,10 @@ def believed_labels(
         log_belief: (n, C) log-probabilities by the network's own head, used where trusted points
             do not have every class.
         trusted_shares: (C,) the trusted mix of classes.
-        elsewhere: noise in other folds.
     """
     classes = log_belief.shape[1]
     if int(torch.bincount(trusted_labels, minlength=classes).min()) == 0:
-        posterior = label_posterior(log_belief, given, trusted_shares, elsewhere=elsewhere)
+        posterior = label_posterior(log_belief, given, trusted_shares)
         return posterior.labels, *_described(posterior, posterior.labels)
     scale = Scale.of(torch.cat([features, trusted_features]))
     features, trusted_features = scale(features), scale(trusted_features)
@@ -66,7 +61,6 @@ def believed_labels(
         folds=max(2, min(HEAD_FOLDS, len(trusted_labels), len(some))),
         rounds=ROUNDS,
         seed=seed,
-        elsewhere=elsewhere,
     )
     fold = torch.full_like(given, -1)
     fold[some] = learned.fold.to(fold)
@@ -79,14 +73,7 @@ def believed_labels(
 
 def _described(noise: LabelPosterior | None, q: Tensor) -> tuple[Tensor, Metrics]:
     """T, which is exact without noise to speak of, and what is told of it."""
-    seen = Seen(0.0, 0.0) if noise is None else Seen(noise.gain, noise.noise_rate)
-    told = {"noise_rate": seen.noise_rate, "noise_gain": seen.gain}
+    rate = {"noise_rate": 0.0 if noise is None else noise.noise_rate}
     if noise is None or noise.kind == NONE:
-        return torch.eye(q.shape[1], dtype=q.dtype, device=q.device), told
-    return noise.transition, told
-
-
-def seen_elsewhere(history: Iterable[Metrics], fold: int) -> list[Seen]:
-    """Noise that folds other than ``fold``, counted from 0, showed when they were last judged."""
-    last = {m["fold"]: m for m in history if "noise_gain" in m and m["fold"] != fold + 1}
-    return [Seen(m["noise_gain"], m["noise_rate"]) for m in last.values() if m["noise_gain"] > 0]
+        return torch.eye(q.shape[1], dtype=q.dtype, device=q.device), rate
+    return noise.transition, rate

@@ -31,7 +31,7 @@ from autodo.hyper.follow import note_doubt, settle
 from autodo.hyper.table import PART
 from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
-from autodo.train.belief import believed_labels, seen_elsewhere
+from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
 from autodo.train.helpers import EVALUATION_BATCH, check_finite, copied, encoded, scores, then
 from autodo.train.hyper_optimizer import evaluating
@@ -252,7 +252,6 @@ class Trainer:
         q, transition, metrics = believed_labels(
             features[ours], labels[ours], features[~ours], labels[~ours], log_belief[ours],
             self._trusted_shares(), seed=derive(self.config.seed, BELIEF, fold),
-            elsewhere=seen_elsewhere(self.history, fold),
         )  # fmt: skip
         toward = None if self.data.logit_adjustment is None else q.mean(0)
         self.data.set_soft_labels(points[ours], q, self.config.smoothing, toward)
