@@ -240,3 +240,16 @@ class HyperOptimizer:
                 loss=data.training_loss.name,
                 logit_adjustment=data.logit_adjustment,
             )
+
+    def density(
+        self, features: Tensor, index: Tensor, trusted_features: Tensor, trusted_labels: Tensor
+    ) -> dict[str, float]:
+        """Squared norms and inner product of trusted and training gradient at the head (2.3)."""
+        at_head = self.gradient(features, index, trusted_features, trusted_labels)
+        v, g = at_head.trusted_gradient, at_head.train_gradient
+        return {
+            "trusted_gradient_norm2": float(v.square().sum()),
+            "train_gradient_norm2": float(g.square().sum()),
+            "gradient_inner_product": float((v * g).sum()),
+            "solver_residual": float(at_head.solution.residual),
+        }

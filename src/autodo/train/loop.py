@@ -352,7 +352,7 @@ class Trainer:
     def _density(
         self, epoch: int, encoder: Callable[[Tensor], Tensor], trusted: Tensor, labels: Tensor
     ) -> Metrics:
-        """Squared norms and inner product of trusted and training gradient at the head (2.3)."""
+        """The density-matching view on some of the points, augmented as they are learned from."""
         size = min(DENSITY_POINTS, self.count)
         index = torch.randperm(self.count, generator=self._generator(DENSITY, epoch))[:size]
         index = index.to(self.device)
@@ -363,14 +363,7 @@ class Trainer:
                 for part in index.split(EVALUATION_BATCH)
             ]
         )
-        at_head = self.hyper.gradient(features, index, trusted, labels)
-        v, g = at_head.trusted_gradient, at_head.train_gradient
-        return {
-            "trusted_gradient_norm2": float(v.square().sum()),
-            "train_gradient_norm2": float(g.square().sum()),
-            "gradient_inner_product": float((v * g).sum()),
-            "solver_residual": float(at_head.solution.residual),
-        }
+        return self.hyper.density(features, index, trusted, labels)
 
     def _generator(self, *purpose: int) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.config.seed, *purpose))
