@@ -16,6 +16,9 @@ from torch import Tensor
 MOST_SHARED_MEMORY = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
 
+KNOWS_HOPPER = 12
+"""The first version of NVRTC that does."""
+
 
 @cache
 def library() -> ctypes.CDLL | None:
@@ -23,7 +26,7 @@ def library() -> ctypes.CDLL | None:
     path = Path(torch.__file__).parent / "lib" / "libcaffe2_nvrtc.so"
     try:
         found = ctypes.CDLL(str(path))
-        _ = found.nvrtcCompileProgram, found.cuLaunchKernel
+        _ = found.nvrtcVersion, found.cuLaunchKernel
     except (OSError, AttributeError):
         return None
     return found
@@ -32,7 +35,11 @@ def library() -> ctypes.CDLL | None:
 @cache
 def is_hopper(device: torch.device) -> bool:
     """Whether kernels for compute capability 9.0 can be compiled and run there."""
-    return torch.cuda.get_device_capability(device) == (9, 0) and library() is not None
+    if torch.cuda.get_device_capability(device) != (9, 0) or (found := library()) is None:
+        return False
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(found.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "asking for its version")
+    return major.value >= KNOWS_HOPPER
 
 
 class Kernel:

@@ -1,0 +1,59 @@
+"""Where kernels in CUDA C can be compiled; that they run right is tested with each of them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from autodo import cuda
+
+DEVICE = torch.device("cuda", 0)
+
+
+class Nvrtc:
+    """As much of the library as says its version."""
+
+    def __init__(self, major: int) -> None:
+        self.major = major
+
+    def nvrtcVersion(self, major: Any, minor: Any) -> int:
+        ctypes.cast(major, ctypes.POINTER(ctypes.c_int))[0] = self.major
+        return 0
+
+
+@pytest.fixture(autouse=True)
+def _forgets() -> Iterator[None]:
+    cuda.is_hopper.cache_clear()
+    yield
+    cuda.is_hopper.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("capability", "library", "expected"),
+    [
+        ((9, 0), Nvrtc(12), True),
+        ((9, 0), Nvrtc(13), True),
+        ((9, 0), Nvrtc(11), False),  # does not know the architecture
+        ((9, 0), None, False),
+        ((8, 0), Nvrtc(13), False),
+        ((10, 0), Nvrtc(13), False),  # has not these instructions
+    ],
+)
+def test_hopper_needs_the_device_and_a_compiler_that_knows_it(
+    capability: tuple[int, int],
+    library: Nvrtc | None,
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(cuda, "library", lambda: library)
+    assert cuda.is_hopper(DEVICE) is expected
+
+
+def test_an_error_of_the_library_is_told() -> None:
+    with pytest.raises(RuntimeError, match="CUDA error 700 when launching convolve"):
+        cuda._check(700, "launching convolve")
