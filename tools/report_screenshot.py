@@ -3,7 +3,7 @@
     python tools/report_screenshot.py --data-dir FOLDER_WITH_SVHN
 
 Trains a small network on 6,000 SVHN images with distorted labels (imbalance 10, noise 0.3) and
-1,000 trusted ones, a few minutes on two cores; writes the report and photographs its first screen
+1,000 trusted ones, half an hour on a busy core; writes the report and photographs its first screen
 with Chromium. ``--run`` keeps the run, and photographs one that is finished.
 """
 
