@@ -22,6 +22,7 @@ from rich.table import Table
 from torch import Tensor
 
 from autodo.cuda import is_hopper
+from autodo.experiment.bench.timing import milliseconds
 from autodo.models import conv3x3_cuda as ours
 from autodo.train.devices import fast_convolutions
 from autodo.train.recorded import Recorded
@@ -33,23 +34,15 @@ LAYERS = {
 PASSES = ("forward", "to the inputs", "to the weights")
 
 
-def milliseconds(work: Callable[[], Tensor], device: torch.device, repeats: int) -> float:
-    """Of a call, recorded, so that the host is not what is timed."""
+def duration(work: Callable[[], Tensor], device: torch.device, repeats: int) -> float:
+    """Milliseconds of a call, recorded, so that the host is not what is timed."""
 
     def several() -> tuple[Tensor, ...]:
         for _ in range(repeats - 1):
             work()
         return (work(),)
 
-    step = Recorded(several, device)
-    for _ in range(5):  # the first are not recorded
-        step()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    begin.record()
-    step()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) / repeats
+    return milliseconds(Recorded(several, device), device, 1) / repeats
 
 
 def layer(inputs: int, outputs: int, side: int, count: int, repeats: int) -> dict[str, float]:
@@ -87,9 +80,9 @@ def layer(inputs: int, outputs: int, side: int, count: int, repeats: int) -> dic
     operations = 2 * 9 * count * side * side * inputs * outputs
     speeds = {}
     for (whose, name), call in work.items():
-        time = milliseconds(call, device, repeats)
+        time = duration(call, device, repeats)
         speeds[f"{name}, {whose}"] = operations / time / 1e9
-    speeds["packing, ms"] = milliseconds(lambda: ours.pack(weight, both=True)[0], device, repeats)
+    speeds["packing, ms"] = duration(lambda: ours.pack(weight, both=True)[0], device, repeats)
     return speeds
 
 

@@ -83,6 +83,16 @@ def test_a_program_asks_for_memory_that_there_is(name: str, side: int) -> None:
         assert 100_000 < shared <= conv3x3_cuda.SHARED_MEMORY
 
 
+def test_what_is_left_to_torch_is_the_gradient_too() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, dy = (torch.randn(2, 64, 16, 16, generator=generator).bfloat16() for _ in range(2))
+    w = torch.randn(64, 64, 3, 3, generator=generator, requires_grad=True)
+    (true,) = torch.autograd.grad(F.conv2d(x.float(), w, padding=1), w, dy.float())
+    found = conv3x3_cuda.weight_gradient(x, dy, w.detach())
+    assert found.dtype == torch.float32
+    assert float((found - true).norm() / true.norm()) < 2**-8
+
+
 @needs_hopper
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("own", [True, False])

@@ -137,9 +137,11 @@ def _cudnn_is_slow(inputs: int, outputs: int) -> bool:
 
 
 def _cudnn_weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
-    shape = _empty(weight, *weight.shape).to(memory_format=torch.channels_last)
-    one = [1, 1]
-    asked = [False, True, False]
+    # Of the weights it asks for the shape alone.
+    shape = torch.empty(
+        weight.shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
+    )
+    one, asked = [1, 1], [False, True, False]
     return torch.ops.aten.convolution_backward(
         dy, x, shape, None, one, one, one, False, [0, 0], 1, asked
     )[1]
