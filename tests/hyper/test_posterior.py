@@ -159,3 +159,42 @@ def test_where_there_is_no_noise_to_speak_of_what_is_least_believed_still_ranks_
     doubt = 1 - posterior.labels.gather(-1, given[:, None])[:, 0]
     assert (posterior.labels.argmax(-1) != given).float().mean() < 0.01
     assert (doubt[wrong, None] > doubt[3:]).float().mean() > 0.95
+
+
+def few_points(wrong: float, seed: int) -> tuple[Tensor, Tensor, Tensor, tuple[Tensor, Tensor]]:
+    """Beliefs of 100 points of four classes, labels given and true; 50 trusted points."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def drawn(count: int) -> tuple[Tensor, Tensor]:
+        true = torch.randint(4, (count,), generator=generator)
+        logits = torch.randn(count, 4, generator=generator)
+        logits[torch.arange(count), true] += 3
+        return logits.log_softmax(-1), true
+
+    belief, true = drawn(100)
+    given, some = true.clone(), round(100 * wrong)
+    given[:some] = torch.randint(4, (some,), generator=generator)
+    return belief, given, true, drawn(50)
+
+
+def test_few_points_and_trusted_ones_show_noise_together() -> None:
+    """Alone, an unsure belief explains wrong labels; trusted points say how sure it is."""
+    shares, found = torch.full((4,), 0.25), {False: 0, True: 0}
+    count = 0
+    for seed in range(10):
+        belief, given, true, trusted = few_points(0.4, seed)
+        wrong = given != true
+        count += int(wrong.sum())
+        for told in found:
+            made = label_posterior(belief, given, shares, trusted=trusted if told else None)
+            found[told] += int((made.labels.argmax(-1) == true)[wrong].sum())
+    assert found[True] > found[False] + 0.3 * count
+    assert found[True] > 0.8 * count
+
+
+def test_trusted_points_bring_no_noise_to_where_there_is_none() -> None:
+    for seed in range(10):
+        belief, given, _, trusted = few_points(0.0, seed)
+        made = label_posterior(belief, given, torch.full((4,), 0.25), trusted=trusted)
+        assert made.kind == NONE
+        assert int((made.labels.argmax(-1) != given).sum()) <= 1

@@ -28,6 +28,9 @@ CHOICE_POINTS = 2000
 """Points on which L2 is chosen, at the most."""
 POSTERIOR_POINTS = 5000
 """Points from which the noise is estimated, at the most, or 100 per class if that is more."""
+FEW = 50
+"""Points per class below which trusted points help to tell noise from an unsure belief. More
+points tell it by themselves; on 2,500 and more it made next to no difference."""
 LARGEST_WEIGHT = 5.0
 """Of a belief in a stack; beliefs that are never wrong would get an infinite one."""
 LARGEST_TEMPERATURE = 8.0
@@ -64,14 +67,20 @@ def estimate_labels(
     generator: torch.Generator,
     *,
     least_temperature: float = 0.0,
+    trusted: tuple[Tensor, Tensor] | None = None,
 ) -> Labels:
-    """Estimate noise, temperature and class mix on some of the points, to be used on all."""
+    """Estimate noise, temperature and class mix on some of the points, to be used on all.
+
+    ``trusted``: beliefs of trusted points, which no head has seen, and their labels; they are asked
+    where the others are few.
+    """
     count, classes = log_belief.shape
     limit = max(POSTERIOR_POINTS, 100 * classes)
     some = torch.randperm(count, generator=generator)[:limit].to(given.device)
     noise = label_posterior(
-        log_belief[some], given[some], trusted_shares, least_temperature=least_temperature
-    )
+        log_belief[some], given[some], trusted_shares,
+        least_temperature=least_temperature, trusted=trusted if count < FEW * classes else None,
+    )  # fmt: skip
     if math.isinf(noise.temperature):
         nothing = torch.zeros(classes, device=log_belief.device)
         return Labels(noise=None, log_transition=nothing, log_ratio=nothing)
@@ -164,8 +173,9 @@ def learn(
     weights = stack(beliefs, trusted_labels)
     own = _belief(one, features, torch.full_like(fold, -1))
     belief = F.log_softmax(weights[0] * own + weights[1] * _belief(other, features, fold), -1)
+    of_trusted = weights[0] * beliefs[0] + weights[1] * beliefs[1]
     generator = torch.Generator().manual_seed(derive(seed, NOISE))
-    labels = estimate_labels(belief, given, shares, generator)
+    labels = estimate_labels(belief, given, shares, generator, trusted=(of_trusted, trusted_labels))
 
     heads = other
     for _ in range(rounds):
@@ -173,10 +183,10 @@ def learn(
         shift = _shift(soft, shares)
         l2 = choose_l2(points, soft, folds_of, choices, shift)
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
-        belief = _belief(heads, features, fold)
+        belief, of_trusted = _belief(heads, features, fold), heads.belief(trusted, trusted_fold)
         labels = estimate_labels(
-            belief, given, shares, generator,
-            least_temperature=_temperature(heads.belief(trusted, trusted_fold), trusted_labels),
+            belief, given, shares, generator, trusted=(of_trusted, trusted_labels),
+            least_temperature=_temperature(of_trusted, trusted_labels),
         )  # fmt: skip
         tell()
     return Learned(

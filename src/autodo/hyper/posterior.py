@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -50,7 +50,7 @@ class LabelPosterior:
     class_shares: Tensor
     """pi: (C,), the true mix of classes in train."""
     log_likelihood: float
-    """Mean log-likelihood of a given label under the model."""
+    """Of a given label under the model, the mean; what trusted points add is shared out."""
 
 
 def label_posterior(
@@ -59,6 +59,7 @@ def label_posterior(
     trusted_shares: Tensor,
     *,
     least_temperature: float = 0.0,
+    trusted: tuple[Tensor, Tensor] | None = None,
     iterations: int = 30,
 ) -> LabelPosterior:
     """Weigh belief against given labels.
@@ -69,6 +70,9 @@ def label_posterior(
         trusted_shares: (C,) class mix under which the network learned.
         least_temperature: that of points whose label is known to be right, if there are any; the
             belief is taken for no surer than it is right there.
+        trusted: (m, C) and (m,), beliefs of such points and their labels, whose likelihood counts
+            as well. A few given labels that are wrong are else explained by a belief that is
+            taken for very unsure as well as by noise.
 
     Forty beliefs, all but the last in keeping with the given label; that one is taken for wrong:
 
@@ -83,13 +87,15 @@ def label_posterior(
 
     def fit(kind: str, tau: float) -> LabelPosterior:
         beliefs = F.log_softmax(log_belief / tau, -1)
-        return _fit(beliefs, labels, trusted_shares, tau, kind, iterations)
+        found = _fit(beliefs, labels, trusted_shares, tau, kind, iterations)
+        both = found.log_likelihood + _likelihood(trusted, tau) / count
+        return replace(found, log_likelihood=both)
 
     fits = [_climb(partial(fit, kind), temperatures) for kind in (NONE, UNIFORM, BY_CLASS)]
     best = max(fits, key=lambda fit: count * fit.log_likelihood - _price(fit, count))
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     shares = given.mean(0)
-    without = float(shares.log()[labels].mean())
+    without = float(shares.log()[labels].mean()) + _likelihood(trusted, math.inf) / count
     # eps, tau and pi must earn their place, as in the Bayesian information criterion.
     if count * (best.log_likelihood - without) <= 0.5 * (classes + 1) * math.log(count):
         return LabelPosterior(
@@ -121,6 +127,14 @@ def _climb(fit: Callable[[float], LabelPosterior], temperatures: Sequence[float]
         if at != start:
             break
     return best
+
+
+def _likelihood(trusted: tuple[Tensor, Tensor] | None, tau: float) -> float:
+    """Log-likelihood of labels (m,) that are right under beliefs (m, C) at a temperature."""
+    if trusted is None:
+        return 0.0
+    log_belief, labels = trusted
+    return -float(F.cross_entropy(log_belief / tau, labels, reduction="sum"))
 
 
 def _price(fit: LabelPosterior, count: int) -> float:
