@@ -197,11 +197,12 @@ def program(name: str, side: int, tile: int) -> tuple[str, int]:
     else:
         return source, 0
     stages = min(MOST_STAGES, (SHARED_MEMORY - fixed) // (stage + 16))
-    defined = {"SIDE": side, "NT": tile, "STAGES": stages}
+    shared = fixed + stages * (stage + 16)
+    defined = {"SIDE": side, "NT": tile, "STAGES": stages, "SHARED": shared}
     lines = [f"#define {key} {value}" for key, value in defined.items()]
     product = _product(tile, transposed=name == "weight_gradient")
     source = "\n".join([*lines, product, _read("tensor_cores"), source])
-    return source, fixed + stages * (stage + 16)
+    return source, shared
 
 
 def _read(name: str) -> str:

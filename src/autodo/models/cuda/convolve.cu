@@ -26,6 +26,7 @@
 #define BARRIERS_AT (W_AT + STAGES * W_BYTES)
 #define FETCHERS 96
 #define PIECES ((PIXELS * 4 + FETCHERS - 1) / FETCHERS)
+static_assert(BARRIERS_AT + 16 * (X_STAGES + STAGES) == SHARED, "the memory that is asked for");
 
 extern "C" __global__ void __launch_bounds__(384, 1)
     convolve(const bf16* __restrict__ x, const bf16* __restrict__ weights, bf16* __restrict__ y, int tiles, int inputs,

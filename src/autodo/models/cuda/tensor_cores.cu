@@ -11,7 +11,7 @@
 // multiply.
 //
 // Set from outside: SIDE, NT (outputs of a tile: N of the instruction), STAGES (what is on its way),
-// and mma(), which is wgmma.mma_async m64 x NT x k16.
+// SHARED (bytes of memory) and mma(), which is wgmma.mma_async m64 x NT x k16.
 
 typedef unsigned int u32;
 typedef unsigned long long u64;

@@ -19,6 +19,7 @@
 #define X_BYTES (8 * PLANE * 16)
 #define STAGE_BYTES (X_BYTES + NT / 8 * DY_PLANE * 16)
 #define BARRIERS_AT (STAGES * STAGE_BYTES)
+static_assert(BARRIERS_AT + 16 * STAGES == SHARED, "the memory that is asked for");
 
 struct Work {
   int block, column, split, begin, end;
