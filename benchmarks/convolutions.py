@@ -58,7 +58,7 @@ def layer(inputs: int, outputs: int, side: int, count: int, repeats: int) -> dic
         drawn(count, outputs, side, side).bfloat16(),
     )
     weight = drawn(outputs, inputs, 3, 3) / (3 * inputs**0.5)
-    packed, turned = ours.pack(weight, both=True)
+    packed, turned, counters = ours.pack(weight, both=True)
     assert turned is not None
     rounded = weight.bfloat16()
 
@@ -69,13 +69,13 @@ def layer(inputs: int, outputs: int, side: int, count: int, repeats: int) -> dic
         )
 
     work = {
-        ("ours", PASSES[0]): lambda: ours.convolve(x, packed, outputs),
+        ("ours", PASSES[0]): lambda: ours.convolve(x, packed, counters[:2], outputs),
         ("cuDNN", PASSES[0]): lambda: F.conv2d(x, rounded, padding=1),
-        ("ours", PASSES[1]): lambda: ours.convolve(dy, turned, inputs),
+        ("ours", PASSES[1]): lambda: ours.convolve(dy, turned, counters[2:], inputs),
         ("cuDNN", PASSES[1]): lambda: backward([True, False, False])[0],
         ("cuDNN", PASSES[2]): lambda: backward([False, True, False])[1],
     }
-    if ours._cudnn_is_slow(inputs, outputs):
+    if ours._cudnn_is_slow(inputs, outputs, side):
         work["ours", PASSES[2]] = lambda: ours.weight_gradient(x, dy, weight)
     operations = 2 * 9 * count * side * side * inputs * outputs
     speeds = {}

@@ -15,6 +15,8 @@ from torch import Tensor
 
 MOST_SHARED_MEMORY = 8
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES."""
+BFLOAT16, SWIZZLE_128, PROMOTE_128 = 9, 3, 2
+"""As CU_TENSOR_MAP numbers them."""
 
 KNOWS_HOPPER = 12
 """The first version of NVRTC that does."""
@@ -50,19 +52,16 @@ class Kernel:
         self._functions: dict[int, ctypes.c_void_p] = {}
 
     def __call__(
-        self, grid: tuple[int, int, int], threads: int, *given: Tensor | int | None
+        self, grid: tuple[int, int, int], threads: int, *given: Tensor | TensorMap | int | None
     ) -> None:
         """Launch it; tensors are given as their addresses, None as a null pointer."""
         device = next(g.device for g in given if isinstance(g, Tensor))
         with torch.cuda.device(device):
             function = self._functions.get(device.index) or self._load(device.index)
-            held: list[ctypes.c_void_p | ctypes.c_int] = [
-                ctypes.c_int(g)
-                if isinstance(g, int)
-                else ctypes.c_void_p(None if g is None else g.data_ptr())
-                for g in given
-            ]
-            addresses = (ctypes.c_void_p * len(held))(*map(ctypes.addressof, held))
+            held = [_held(g) for g in given]
+            addresses = (ctypes.c_void_p * len(held))(
+                *(h if isinstance(h, int) else ctypes.addressof(h) for h in held)
+            )
             stream = ctypes.c_void_p(torch.cuda.current_stream(device).cuda_stream)
             launch = _library().cuLaunchKernel
             _check(
@@ -103,6 +102,36 @@ def compiled(source: str, architecture: str, nvrtc: ctypes.CDLL | None = None) -
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
     return binary.raw
+
+
+class TensorMap:
+    """A channels-last tensor (B, C, H, W) of bfloat16 for copies of boxes, zeros outside of it.
+
+    A box is (channels, columns, rows) of one image; its 64 channels, 128 bytes, are swizzled.
+    """
+
+    def __init__(self, tensor: Tensor, box: tuple[int, int, int]) -> None:
+        count, channels, height, width = tensor.shape
+        self._memory = ctypes.create_string_buffer(128 + 64)
+        self.address = -(-ctypes.addressof(self._memory) // 64) * 64
+        sizes = (ctypes.c_uint64 * 4)(channels, width, height, count)
+        row = 2 * channels
+        strides = (ctypes.c_uint64 * 3)(row, row * width, row * width * height)
+        boxes, ones = (ctypes.c_uint32 * 4)(*box, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+        made = _library().cuTensorMapEncodeTiled(
+            ctypes.c_void_p(self.address), BFLOAT16, 4, ctypes.c_void_p(tensor.data_ptr()),
+            sizes, strides, boxes, ones, 0, SWIZZLE_128, PROMOTE_128, 0,
+        )  # fmt: skip
+        _check(made, "describing a tensor")
+
+
+def _held(given: Tensor | TensorMap | int | None) -> ctypes.c_void_p | ctypes.c_int | int:
+    """What an argument of a kernel is read from: an object, or the address of one."""
+    if isinstance(given, TensorMap):
+        return given.address
+    if isinstance(given, int):
+        return ctypes.c_int(given)
+    return ctypes.c_void_p(None if given is None else given.data_ptr())
 
 
 def _library() -> ctypes.CDLL:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -73,11 +75,17 @@ def test_splits_are_of_at_least_a_tile_and_fill_the_device(blocks: int, tiles: i
     assert blocks * splits > 0.85 * rounds * 132 or splits == tiles
 
 
-@pytest.mark.parametrize("name", ["convolve", "weight_gradient"])
-@pytest.mark.parametrize("side", conv3x3_cuda.SIDES)
-def test_a_program_asks_for_memory_that_there_is(name: str, side: int) -> None:
-    tiles = conv3x3_cuda.TILES if name == "convolve" else (conv3x3_cuda.GRADIENT_TILE,)
-    for tile in tiles:
+@pytest.mark.parametrize(
+    ("name", "sides", "tiles"),
+    [
+        ("convolve", conv3x3_cuda.SIDES, conv3x3_cuda.TILES),
+        ("weight_gradient", conv3x3_cuda.GRADIENT_SIDES, (conv3x3_cuda.GRADIENT_TILE,)),
+    ],
+)
+def test_a_program_asks_for_memory_that_there_is(
+    name: str, sides: tuple[int, ...], tiles: tuple[int, ...]
+) -> None:
+    for side, tile in itertools.product(sides, tiles):
         source, shared = conv3x3_cuda.program(name, side, tile)
         assert f"m64n{tile}k16" in source
         assert 100_000 < shared <= conv3x3_cuda.SHARED_MEMORY
@@ -99,7 +107,9 @@ def test_what_is_left_to_torch_is_the_gradient_too() -> None:
 def test_gpu_it_is_the_convolution_and_its_gradients(
     case: tuple[int, int, int, int], own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = own and case[1] % conv3x3_cuda.GRADIENT_TILE == 0
+    _, outputs, side, _ = case
+    tiles = outputs % conv3x3_cuda.GRADIENT_TILE == 0 and side in conv3x3_cuda.GRADIENT_SIDES
+    own = own and tiles
     monkeypatch.setattr(conv3x3_cuda, "_cudnn_is_slow", lambda *_: own)
     x, w, dy = draw(*case)
     assert conv3x3_cuda.fits(x, w)

@@ -14,20 +14,21 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from autodo.cuda import Kernel
+from autodo.cuda import Kernel, TensorMap
 
 SIDES = (8, 16, 32)
 TILES = (160, 128, 64)
 """Outputs of a tile, the first that divides a layer's."""
 GRADIENT_TILE = 80
 """Outputs of a tile when the gradient of weights is computed."""
+GRADIENT_SIDES = (16, 32)
+"""Images of which a tile of 8 x 16 pixels is a part."""
 INPUTS = 32
 """A layer's inputs come in groups of so many."""
 SHARED_MEMORY = 232_448
 """Bytes that a program can have."""
 HALO = {8: 401, 16: 324, 32: 340}
 """Pixels of a plane in ``convolve``, by the side of an image."""
-GRADIENT_HALO = {8: 201, 16: 180, 32: 180}
 MOST_STAGES = 12
 """Of weights, or of pixels, on their way to be multiplied."""
 BEGIN_AND_END = 4
@@ -61,23 +62,28 @@ class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         to_inputs, to_weight = ctx.needs_input_grad
-        packed, turned = pack(weight, both=to_inputs)
-        ctx.save_for_backward(x if to_weight else None, turned, weight if to_weight else None)
-        return convolve(x, packed, weight.shape[0])
+        packed, turned, counters = pack(weight, both=to_inputs)
+        ctx.save_for_backward(
+            x if to_weight else None, turned, counters, weight if to_weight else None
+        )
+        return convolve(x, packed, counters[:2], weight.shape[0])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        x, turned, weight = ctx.saved_tensors
+        x, turned, counters, weight = ctx.saved_tensors
         dy = dy.contiguous(memory_format=torch.channels_last)
-        dx = None if turned is None else convolve(dy, turned, turned.shape[0] * turned.shape[4])
+        dx = None
+        if turned is not None:
+            dx = convolve(dy, turned, counters[2:], turned.shape[0] * turned.shape[4])
         return dx, None if x is None else weight_gradient(x, dy, weight)
 
 
-def pack(weight: Tensor, *, both: bool) -> tuple[Tensor, Tensor | None]:
+def pack(weight: Tensor, *, both: bool) -> tuple[Tensor, Tensor | None, Tensor]:
     """Weights (K, C, 3, 3) as ``convolve`` reads them, and turned, for the gradient to the inputs.
 
-    (K / tile, C / 32, 9, 4, tile, 8), and the same with K and C in each other's place.
+    (K / tile, C / 32, 9, 4, tile, 8), and the same with K and C in each other's place; and the two
+    counters of ``convolve`` for either.
     """
     outputs, inputs = weight.shape[:2]
     tiles = _tile(outputs, TILES), _tile(inputs, TILES)
@@ -85,15 +91,16 @@ def pack(weight: Tensor, *, both: bool) -> tuple[Tensor, Tensor | None]:
     turned = (
         _empty(weight, inputs // tiles[1], outputs // INPUTS, 9, 4, tiles[1], 8) if both else None
     )
+    counters = weight.new_empty(4, dtype=torch.int32)
     _kernel("pack_weights")(
         (inputs // 32, outputs // 32, 9), 256,
-        weight, packed, turned, outputs, inputs, *tiles, *_strides(weight),
+        weight, packed, turned, counters, outputs, inputs, *tiles, *_strides(weight),
     )  # fmt: skip
-    return packed, turned
+    return packed, turned, counters
 
 
-def convolve(x: Tensor, packed: Tensor, outputs: int) -> Tensor:
-    """The convolution of x with packed weights."""
+def convolve(x: Tensor, packed: Tensor, counter: Tensor, outputs: int) -> Tensor:
+    """The convolution of x with packed weights; programs count the tiles that they have taken."""
     count, inputs, side = x.shape[:3]
     y = torch.empty(
         (count, outputs, side, side),
@@ -101,7 +108,9 @@ def convolve(x: Tensor, packed: Tensor, outputs: int) -> Tensor:
     )  # fmt: skip
     tiles, tile = count * side * side // 256, packed.shape[4]
     grid = min(_multiprocessors(x.device), tiles * outputs // tile)
-    _kernel("convolve", side, tile)((grid, 1, 1), 384, x, packed, y, tiles, inputs, outputs)
+    _kernel("convolve", side, tile)(
+        (grid, 1, 1), 384, x, packed, y, counter, tiles, inputs, outputs
+    )
     return y
 
 
@@ -109,7 +118,7 @@ def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     """(K, C, 3, 3) in float32, of inputs x (B, C, H, W) and the gradient dy (B, K, H, W)."""
     inputs, outputs, side = x.shape[1], dy.shape[1], x.shape[-1]
     gradient = torch.empty_like(weight)
-    if not _cudnn_is_slow(inputs, outputs):
+    if not _cudnn_is_slow(inputs, outputs, side):
         return gradient.copy_(_cudnn_weight_gradient(x, dy, weight))
     tile = GRADIENT_TILE
     tiles, programs = len(x) * side * side // 128, _multiprocessors(x.device)
@@ -118,7 +127,8 @@ def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     parts = x.new_empty(splits, 9, inputs, outputs, dtype=torch.float32)
     _kernel("weight_gradient", side, tile)(
         (min(blocks * splits, programs), 1, 1), 512,
-        x, dy, parts, tiles, inputs, outputs, splits,
+        TensorMap(x, (64, 18, 10)), TensorMap(dy, (64, 16, 8)),
+        parts, tiles, inputs, outputs, splits,
     )  # fmt: skip
     _kernel("sum_parts")(
         (inputs // 32, outputs // 32, 9), 256,
@@ -127,13 +137,14 @@ def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     return gradient
 
 
-def _cudnn_is_slow(inputs: int, outputs: int) -> bool:
+def _cudnn_is_slow(inputs: int, outputs: int, side: int) -> bool:
     """Whether both are far from what cuDNN's tiles of 128 divide; on an H200 it is faster else.
 
-    >>> _cudnn_is_slow(160, 320), _cudnn_is_slow(320, 640), _cudnn_is_slow(64, 64)
+    >>> _cudnn_is_slow(160, 320, 32), _cudnn_is_slow(320, 640, 16), _cudnn_is_slow(64, 64, 32)
     (True, False, False)
     """
-    return inputs % 128 != 0 and outputs % 128 != 0 and outputs % GRADIENT_TILE == 0
+    ours = outputs % GRADIENT_TILE == 0 and side in GRADIENT_SIDES
+    return ours and inputs % 128 != 0 and outputs % 128 != 0
 
 
 def _cudnn_weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
@@ -191,9 +202,9 @@ def program(name: str, side: int, tile: int) -> tuple[str, int]:
     """The source of a kernel and the bytes of shared memory that it asks for."""
     source = _read(name)
     if name == "convolve":
-        fixed, stage = 3 * (HALO[side] * 64 + 16), tile * 64
+        fixed, stage = 3 * (HALO[side] * 64 + 16) + 4 * 20, tile * 64
     elif name == "weight_gradient":
-        fixed, stage = 0, GRADIENT_HALO[side] * 128 + tile // 8 * 129 * 16
+        fixed, stage = 1024, 23 * 1024 + 2 * 128 * 128
     else:
         return source, 0
     stages = min(MOST_STAGES, (SHARED_MEMORY - fixed) // (stage + 16))

@@ -24,19 +24,29 @@
 #define W_BYTES (NT * 64)
 #define W_AT (X_STAGES * X_BYTES)
 #define BARRIERS_AT (W_AT + STAGES * W_BYTES)
+#define WORKS 4
 #define FETCHERS 96
 #define PIECES ((PIXELS * 4 + FETCHERS - 1) / FETCHERS)
-static_assert(BARRIERS_AT + 16 * (X_STAGES + STAGES) == SHARED, "the memory that is asked for");
+static_assert(BARRIERS_AT + 16 * (X_STAGES + STAGES + WORKS) + 4 * WORKS == SHARED, "the memory that is asked for");
+
+struct Turn {
+  int slot = 0, phase = 0;
+  __device__ void next() {
+    if (++slot == WORKS) { slot = 0; phase ^= 1; }
+  }
+};
 
 extern "C" __global__ void __launch_bounds__(384, 1)
-    convolve(const bf16* __restrict__ x, const bf16* __restrict__ weights, bf16* __restrict__ y, int tiles, int inputs,
-             int outputs) {
+    convolve(const bf16* __restrict__ x, const bf16* __restrict__ weights, bf16* __restrict__ y,
+             int* __restrict__ counter, int tiles, int inputs, int outputs) {
   extern __shared__ __align__(1024) unsigned char memory[];
   const u32 base = shared_address(memory);
   const u32 x_full = base + BARRIERS_AT, x_empty = x_full + 8 * X_STAGES;
   const u32 w_full = x_empty + 8 * X_STAGES, w_empty = w_full + 8 * STAGES;
+  const u32 work_full = w_empty + 8 * STAGES, work_empty = work_full + 8 * WORKS;
+  volatile int* works = (volatile int*)(memory + BARRIERS_AT + 16 * (X_STAGES + STAGES + WORKS));
   const int thread = threadIdx.x, group = thread >> 7;
-  const int channel_groups = inputs / 32, columns = outputs / NT;
+  const int channel_groups = inputs / 32, columns = outputs / NT, total = tiles * columns;
   if (thread == 0) {
     for (int s = 0; s < X_STAGES; s++) {
       barrier_init(x_full + 8 * s, FETCHERS);
@@ -46,12 +56,16 @@ extern "C" __global__ void __launch_bounds__(384, 1)
       barrier_init(w_full + 8 * s, 1);
       barrier_init(w_empty + 8 * s, 8);
     }
+    for (int s = 0; s < WORKS; s++) {
+      barrier_init(work_full + 8 * s, 1);
+      barrier_init(work_empty + 8 * s, FETCHERS + 8);
+    }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     SHOW_WRITES;
   }
   __syncthreads();
   if (group == 0) {
-    FEWER_REGISTERS(72);
+    FEWER_REGISTERS(88);
     if (thread < FETCHERS) {
       // Piece k of this thread: 8 channels of a pixel, always the same one of the halo.
       const int plane = thread & 3;
@@ -68,7 +82,11 @@ extern "C" __global__ void __launch_bounds__(384, 1)
       }
       const u32 to = base + (plane * PLANE + (thread >> 2)) * 16;
       int stage = 0, phase = 1;
-      for (int work = blockIdx.x; work < tiles * columns; work += gridDim.x) {
+      for (Turn turn;; turn.next()) {
+        barrier_wait(work_full + 8 * turn.slot, turn.phase);
+        const int work = works[turn.slot];
+        barrier_arrive(work_empty + 8 * turn.slot);
+        if (work >= total) break;
         const int tile = work / columns;
         const bf16* from = x + (long long)tile * (256 * inputs);
         u32 inside = present;
@@ -87,18 +105,31 @@ extern "C" __global__ void __launch_bounds__(384, 1)
         }
       }
     } else if (thread == FETCHERS) {
-      int stage = 0, phase = 1;
-      for (int work = blockIdx.x; work < tiles * columns; work += gridDim.x) {
+      // Also gives out the tiles, one ahead: a program that begins late, or that shares its
+      // multiprocessor, takes fewer.
+      int stage = 0, phase = 1, work = blockIdx.x;
+      Turn turn;
+      works[0] = work;
+      barrier_arrive(work_full);
+      while (work < total) {
+        const int next = atomicAdd(counter, 1) + gridDim.x;
+        turn.next();
+        barrier_wait(work_empty + 8 * turn.slot, turn.phase ^ 1);
+        works[turn.slot] = next;
+        barrier_arrive(work_full + 8 * turn.slot);
         const unsigned char* from = (const unsigned char*)weights + (long long)(work % columns) * channel_groups * 9 * W_BYTES;
         for (int step = 0; step < channel_groups * 9; step++, from += W_BYTES) {
           barrier_wait(w_empty + 8 * stage, phase);
           copy_bytes(base + W_AT + stage * W_BYTES, from, W_BYTES, w_full + 8 * stage);
           if (++stage == STAGES) { stage = 0; phase ^= 1; }
         }
+        work = next;
       }
+      // The last program leaves the counters as they were.
+      if (atomicAdd(counter + 1, 1) == gridDim.x - 1) counter[0] = counter[1] = 0;
     }
   } else {
-    MORE_REGISTERS(216);
+    MORE_REGISTERS(208);
     const int warp = thread >> 5 & 3, lane = thread & 31, first = (group - 1) * 2;
 #if SIDE == 32
     const int patch0 = first * 8, patch1 = patch0 + 8;
@@ -108,7 +139,12 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     const int patch0 = first * HALO, patch1 = patch0 + HALO;
 #endif
     int x_stage = 0, x_phase = 0, w_stage = 0, w_phase = 0;
-    for (int work = blockIdx.x; work < tiles * columns; work += gridDim.x) {
+    for (Turn turn;; turn.next()) {
+      barrier_wait(work_full + 8 * turn.slot, turn.phase);
+      const int work = works[turn.slot];
+      __syncwarp();
+      if (lane == 0) barrier_arrive(work_empty + 8 * turn.slot);
+      if (work >= total) break;
       float sum0[NT / 2], sum1[NT / 2];
 #pragma unroll
       for (int k = 0; k < NT / 2; k++) sum0[k] = sum1[k] = 0.f;

@@ -6,7 +6,7 @@ typedef unsigned short bf16;
 //     packed[k / tile][c / 32][tap][c % 32 / 8][k % tile][c % 8]
 //
 // and, turned, for the gradient to the inputs, where k and c change places and taps go backwards. A
-// program has 32 outputs, 32 inputs and a tap.
+// program has 32 outputs, 32 inputs and a tap. The counters are those of ``convolve``, forward and turned.
 __device__ __forceinline__ u32 pair(float low, float high) {
   u32 both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
@@ -14,9 +14,11 @@ __device__ __forceinline__ u32 pair(float low, float high) {
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    pack_weights(const float* __restrict__ weight, bf16* __restrict__ forward, bf16* __restrict__ turned, int outputs,
+    pack_weights(const float* __restrict__ weight, bf16* __restrict__ forward, bf16* __restrict__ turned,
+                 int* __restrict__ counters, int outputs,
                  int inputs, int forward_tile, int turned_tile, int k_stride, int c_stride, int tap_stride) {
   __shared__ float w[32][33];
+  if (blockIdx.x + blockIdx.y + blockIdx.z == 0 && threadIdx.x < 4) counters[threadIdx.x] = 0;
   const int c0 = blockIdx.x * 32, k0 = blockIdx.y * 32, tap = blockIdx.z, thread = threadIdx.x;
   for (int k = thread / 32; k < 32; k += 8)
     w[k][thread % 32] = weight[(long long)(k0 + k) * k_stride + (c0 + thread % 32) * c_stride + tap * tap_stride];

@@ -1,7 +1,7 @@
 // What 3x3 convolutions of channels-last bfloat16 images on Hopper (sm_90a) are made of.
 //
 // Images are square with SIDE = 8, 16 or 32 pixels, padded by 1. Products are done by patches of
-// 8 x 8 pixels. A halo of pixels lies in shared memory as planes of 8 channels,
+// 8 x 8 pixels. For ``convolve`` a halo of pixels lies in shared memory as planes of 8 channels,
 //
 //     plane[channel / 8][pixel][channel % 8],
 //
@@ -61,10 +61,9 @@ __device__ __forceinline__ void arrive_after_copies(u32 barrier) {
 // Sums are not read before the wait above this line.
 #define SETTLED(sum) asm volatile("" : "+f"(sum)::"memory")
 
-// A matrix in shared memory for wgmma. Along channels as the reduced dimension (K-major) ``leading``
-// goes from one group of 8 channels to the next and ``stride`` from 8 rows to the next 8; with pixels
-// reduced (MN-major) ``leading`` goes from 8 pixels to the next 8, ``stride`` between groups of 8
-// channels. Both in units of 16 bytes, as are all offsets that are added to it.
+// A matrix in shared memory for wgmma, channels being reduced (K-major): ``leading`` goes from one group of
+// 8 channels to the next and ``stride`` from 8 rows to the next 8, in units of 16 bytes, as are all offsets
+// that are added to it.
 __device__ __forceinline__ u64 matrix(u32 address, u32 leading, u32 stride) {
   return (u64)((address >> 4) & 0x3FFF) | ((u64)leading << 16) | ((u64)stride << 32);
 }
