@@ -64,12 +64,11 @@ def label_scores(task: Task, score: np.ndarray, suggested: np.ndarray) -> dict[s
     if task.true_labels is None:
         return {}
     wrong = task.wrong.numpy()
-    if not wrong.any() or wrong.all():
-        return {}
     right = suggested == task.true_labels.numpy()
-    return {
-        "auc": float(roc_auc_score(wrong, -score)),
-        "average_precision": float(average_precision_score(wrong, -score)),
-        "corrected": float(right.mean()),
-        "broken": float((~right[~wrong]).mean()),
-    }
+    found: dict[str, Any] = {"corrected": float(right.mean())}
+    if not wrong.all():
+        found["broken"] = float((~right[~wrong]).mean())
+    if wrong.any() and not wrong.all():
+        found["auc"] = float(roc_auc_score(wrong, -score))
+        found["average_precision"] = float(average_precision_score(wrong, -score))
+    return found
