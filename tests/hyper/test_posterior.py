@@ -198,3 +198,46 @@ def test_trusted_points_bring_no_noise_to_where_there_is_none() -> None:
         made = label_posterior(belief, given, torch.full((4,), 0.25), trusted=trusted)
         assert made.kind == NONE
         assert int((made.labels.argmax(-1) != given).sum()) <= 1
+
+
+def foretold(count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Beliefs of points of four classes, given and true labels.
+
+    Four labels in ten were drawn at random, and a network has learned that they are.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    clear = (4 * torch.randn(count, 4, generator=generator)).softmax(-1)
+    true = torch.multinomial(clear, 1, generator=generator)[:, 0]
+    drawn = torch.randint(4, (count,), generator=generator)
+    given = torch.where(torch.rand(count, generator=generator) < 0.4, drawn, true)
+    belief = (0.6 * clear + 0.1).log() + 0.1 * torch.randn(count, 4, generator=generator)
+    return belief.log_softmax(-1), given, true
+
+
+@pytest.mark.parametrize("count", [50, 1000])
+def test_trusted_points_show_noise_that_a_belief_foretells(count: int) -> None:
+    shares = torch.full((4,), 0.25)
+    belief, given, true = foretold(4000, 0)
+    of_trusted, _, labels = foretold(count, 1)
+    wrong = given != true
+    alone = label_posterior(belief, given, shares)
+    assert alone.kind == NONE
+    told = label_posterior(belief, given, shares, trusted=(of_trusted, labels))
+    found = told.labels.argmax(-1)
+    assert told.noise_rate == pytest.approx(0.4, abs=0.08)
+    assert float((found == true)[wrong].float().mean()) > 0.65
+    assert float((found != true)[~wrong].float().mean()) < 0.05
+
+
+def test_many_right_labels_stay_whatever_few_trusted_points_say() -> None:
+    """Twenty trusted points whose labels a belief meets better or worse than it should."""
+    shares = torch.full((4,), 0.25)
+    generator = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(4000, 4, generator=generator)
+    true = torch.multinomial(logits.softmax(-1), 1, generator=generator)[:, 0]
+    belief = logits.log_softmax(-1)
+    for seed in range(10):
+        some = torch.randperm(4000, generator=torch.Generator().manual_seed(seed))[:20]
+        made = label_posterior(belief, true, shares, trusted=(belief[some], true[some]))
+        changed = float((made.labels.argmax(-1) != true).float().mean())
+        assert changed < 0.005

@@ -28,9 +28,6 @@ CHOICE_POINTS = 2000
 """Points on which L2 is chosen, at the most."""
 POSTERIOR_POINTS = 5000
 """Points from which the noise is estimated, at the most, or 100 per class if that is more."""
-FEW = 50
-"""Points per class below which trusted points help to tell noise from an unsure belief. More
-points tell it by themselves; on 2,500 and more it made next to no difference."""
 LARGEST_WEIGHT = 5.0
 """Of a belief in a stack; beliefs that are never wrong would get an infinite one."""
 LARGEST_TEMPERATURE = 8.0
@@ -71,15 +68,14 @@ def estimate_labels(
 ) -> Labels:
     """Estimate noise, temperature and class mix on some of the points, to be used on all.
 
-    ``trusted``: beliefs of trusted points, which no head has seen, and their labels; they are asked
-    where the others are few.
+    ``trusted``: beliefs of trusted points, which no head has seen, and their labels.
     """
     count, classes = log_belief.shape
     limit = max(POSTERIOR_POINTS, 100 * classes)
     some = torch.randperm(count, generator=generator)[:limit].to(given.device)
     noise = label_posterior(
         log_belief[some], given[some], trusted_shares,
-        least_temperature=least_temperature, trusted=trusted if count < FEW * classes else None,
+        least_temperature=least_temperature, trusted=trusted,
     )  # fmt: skip
     if math.isinf(noise.temperature):
         nothing = torch.zeros(classes, device=log_belief.device)

@@ -28,6 +28,9 @@ TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 NONE, UNIFORM, BY_CLASS = "none", "uniform", "by class"
 SHRINKAGE = 50.0
 """Points per class that the uniform-noise model counts as in the estimate of T."""
+GIVEN_COUNT_AS = 500
+"""Points as which given labels count, at the most, beside trusted ones. Their likelihood is that of
+a model, in which noise is a matter of classes; people err where a network is unsure too."""
 DEVIATIONS = 6.0
 """Beyond what class-to-class noise gains by chance. On digits, SVHN and CIFAR-10 uniform noise and
 rare classes that a belief mistakes gained less than that, next-class noise 1.3 times or more."""
@@ -71,8 +74,8 @@ def label_posterior(
         least_temperature: that of points whose label is known to be right, if there are any; the
             belief is taken for no surer than it is right there.
         trusted: (m, C) and (m,), beliefs of such points and their labels, whose likelihood counts
-            as well. A few given labels that are wrong are else explained by a belief that is
-            taken for very unsure as well as by noise.
+            as well. Wrong labels are else explained by a belief that is taken for very unsure
+            as well as by noise, where they are few or where such a belief foretells them.
 
     Forty beliefs, all but the last in keeping with the given label; that one is taken for wrong:
 
@@ -84,18 +87,19 @@ def label_posterior(
     count, classes = log_belief.shape
     allowed = {tau for tau in (least_temperature, *TEMPERATURES) if tau >= least_temperature}
     temperatures = sorted(allowed - {0.0})
+    weight = 1 / min(count, GIVEN_COUNT_AS)
 
     def fit(kind: str, tau: float) -> LabelPosterior:
         beliefs = F.log_softmax(log_belief / tau, -1)
         found = _fit(beliefs, labels, trusted_shares, tau, kind, iterations)
-        both = found.log_likelihood + _likelihood(trusted, tau) / count
+        both = found.log_likelihood + weight * _likelihood(trusted, tau)
         return replace(found, log_likelihood=both)
 
     fits = [_climb(partial(fit, kind), temperatures) for kind in (NONE, UNIFORM, BY_CLASS)]
     best = max(fits, key=lambda fit: count * fit.log_likelihood - _price(fit, count))
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     shares = given.mean(0)
-    without = float(shares.log()[labels].mean()) + _likelihood(trusted, math.inf) / count
+    without = float(shares.log()[labels].mean()) + weight * _likelihood(trusted, math.inf)
     # eps, tau and pi must earn their place, as in the Bayesian information criterion.
     if count * (best.log_likelihood - without) <= 0.5 * (classes + 1) * math.log(count):
         return LabelPosterior(
