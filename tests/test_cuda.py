@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,9 +28,12 @@ class Nvrtc:
 
 @pytest.fixture(autouse=True)
 def _forgets() -> Iterator[None]:
-    cuda.is_hopper.cache_clear()
+    found = cuda.is_hopper, cuda.library  # tests replace the second
+    for function in found:
+        function.cache_clear()
     yield
-    cuda.is_hopper.cache_clear()
+    for function in found:
+        function.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +56,17 @@ def test_hopper_needs_the_device_and_a_compiler_that_knows_it(
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(cuda, "library", lambda: library)
     assert cuda.is_hopper(DEVICE) is expected
+
+
+@pytest.mark.parametrize("missing", [None, "cuLaunchKernel", "cuTensorMapEncodeTiled"])
+def test_a_driver_that_lacks_a_function_is_none(
+    missing: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of CUDA 11 knows no tensor maps; convolutions are then left to cuDNN."""
+    names = {"nvrtcVersion", "cuLaunchKernel", "cuTensorMapEncodeTiled"} - {missing}
+    library = SimpleNamespace(**dict.fromkeys(names))
+    monkeypatch.setattr(ctypes, "CDLL", lambda path: library)
+    assert cuda.library() is (library if missing is None else None)
 
 
 def test_an_error_of_the_library_is_told() -> None:

@@ -28,7 +28,7 @@ def library() -> ctypes.CDLL | None:
     path = Path(torch.__file__).parent / "lib" / "libcaffe2_nvrtc.so"
     try:
         found = ctypes.CDLL(str(path))
-        _ = found.nvrtcVersion, found.cuLaunchKernel
+        _ = found.nvrtcVersion, found.cuLaunchKernel, found.cuTensorMapEncodeTiled
     except (OSError, AttributeError):
         return None
     return found
