@@ -36,8 +36,12 @@ __device__ __forceinline__ void barrier_wait(u32 barrier, int phase) {
         : "r"(barrier), "r"(phase)
         : "memory");
 }
-__device__ __forceinline__ void copy_bytes(u32 to, const void* from, int bytes, u32 barrier) {
+// Arrives, and lets the barrier wait for so many bytes that are copied.
+__device__ __forceinline__ void barrier_expect(u32 barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ __forceinline__ void copy_bytes(u32 to, const void* from, int bytes, u32 barrier) {
+  barrier_expect(barrier, bytes);
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");

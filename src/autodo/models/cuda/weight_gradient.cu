@@ -13,6 +13,17 @@ static_assert(BARRIERS_AT + 16 * STAGES + 1024 == SHARED, "the memory that is as
 
 struct alignas(64) Map { unsigned char bytes[128]; };
 
+struct Work {
+  int column, block, split, begin, end;
+  __device__ Work(int work, int tiles, int columns, int blocks, int splits) {
+    column = work % columns;
+    block = work / columns % blocks;
+    split = work / columns / blocks;
+    begin = (long long)tiles * split / splits;
+    end = (long long)tiles * (split + 1) / splits;
+  }
+};
+
 __device__ __forceinline__ void copy_box(u32 to, const Map* map, int c, int w, int h, int n, u32 barrier) {
   asm volatile(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
@@ -45,10 +56,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     FEWER_REGISTERS(32);
     if (thread == 0) {
       int stage = 0, phase = 1;
-      for (int work = blockIdx.x; work < works; work += gridDim.x) {
-        const int column = work % columns, block = work / columns % blocks, split = work / columns / blocks;
-        const int begin = (long long)tiles * split / splits, end = (long long)tiles * (split + 1) / splits;
-        for (int tile = begin; tile < end; tile++) {
+      for (int i = blockIdx.x; i < works; i += gridDim.x) {
+        const Work work(i, tiles, columns, blocks, splits);
+        for (int tile = work.begin; tile < work.end; tile++) {
 #if SIDE == 32
           const int image = tile >> 3, h = (tile >> 1 & 3) * 8, w = (tile & 1) * 16;
 #else
@@ -56,12 +66,10 @@ extern "C" __global__ void __launch_bounds__(512, 1)
 #endif
           barrier_wait(empty + 8 * stage, phase);
           const u32 barrier = full + 8 * stage, to = base + stage * STAGE_BYTES;
-          asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier),
-                       "r"(180 * 128 + 2 * DY_BYTES)
-                       : "memory");
-          copy_box(to, &x, block * 64, w - 1, h - 1, image, barrier);
-          copy_box(to + X_BYTES, &dy, column * NT, w, h, image, barrier);
-          copy_box(to + X_BYTES + DY_BYTES, &dy, column * NT + 64, w, h, image, barrier);
+          barrier_expect(barrier, 180 * 128 + 2 * DY_BYTES);
+          copy_box(to, &x, work.block * 64, w - 1, h - 1, image, barrier);
+          copy_box(to + X_BYTES, &dy, work.column * NT, w, h, image, barrier);
+          copy_box(to + X_BYTES + DY_BYTES, &dy, work.column * NT + 64, w, h, image, barrier);
           if (++stage == STAGES) { stage = 0; phase ^= 1; }
         }
       }
@@ -70,14 +78,13 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     MORE_REGISTERS(160);
     const int warp = thread >> 5 & 3, lane = thread & 31, ky = group - 1;
     int stage = 0, phase = 0;
-    for (int work = blockIdx.x; work < works; work += gridDim.x) {
-      const int column = work % columns, block = work / columns % blocks, split = work / columns / blocks;
-      const int begin = (long long)tiles * split / splits, end = (long long)tiles * (split + 1) / splits;
+    for (int i = blockIdx.x; i < works; i += gridDim.x) {
+      const Work work(i, tiles, columns, blocks, splits);
       float sum0[NT / 2], sum1[NT / 2], sum2[NT / 2];
 #pragma unroll
       for (int k = 0; k < NT / 2; k++) sum0[k] = sum1[k] = sum2[k] = 0.f;
       int done = -1;
-      for (int tile = begin; tile < end; tile++) {
+      for (int tile = work.begin; tile < work.end; tile++) {
         barrier_wait(full + 8 * stage, phase);
         const u64 halo = swizzled(base + stage * STAGE_BYTES, 1);
         const u64 d = swizzled(base + stage * STAGE_BYTES + X_BYTES, DY_BYTES / 16);
@@ -103,9 +110,9 @@ extern "C" __global__ void __launch_bounds__(512, 1)
       for (int kx = 0; kx < 3; kx++) {
 #pragma unroll
         for (int low = 0; low < 2; low++) {
-          const int input = block * 64 + warp * 16 + low * 8 + (lane >> 2);
+          const int input = work.block * 64 + warp * 16 + low * 8 + (lane >> 2);
           if (input >= inputs) continue;
-          float* to = parts + (((long long)split * 9 + ky * 3 + kx) * inputs + input) * outputs + column * NT + (lane & 3) * 2;
+          float* to = parts + (((long long)work.split * 9 + ky * 3 + kx) * inputs + input) * outputs + work.column * NT + (lane & 3) * 2;
 #pragma unroll
           for (int j = 0; j < NT / 8; j++) {
             const int k = j * 4 + low * 2;
