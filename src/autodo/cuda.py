@@ -107,17 +107,17 @@ def compiled(source: str, architecture: str, nvrtc: ctypes.CDLL | None = None) -
 class TensorMap:
     """A channels-last tensor (B, C, H, W) of bfloat16 for copies of boxes, zeros outside of it.
 
-    A box is (channels, columns, rows) of one image; its 64 channels, 128 bytes, are swizzled.
+    A box is (channels, columns, rows, images); its 64 channels, 128 bytes, are swizzled.
     """
 
-    def __init__(self, tensor: Tensor, box: tuple[int, int, int]) -> None:
+    def __init__(self, tensor: Tensor, box: tuple[int, int, int, int]) -> None:
         count, channels, height, width = tensor.shape
         self._memory = ctypes.create_string_buffer(128 + 64)
         self.address = -(-ctypes.addressof(self._memory) // 64) * 64
         sizes = (ctypes.c_uint64 * 4)(channels, width, height, count)
         row = 2 * channels
         strides = (ctypes.c_uint64 * 3)(row, row * width, row * width * height)
-        boxes, ones = (ctypes.c_uint32 * 4)(*box, 1), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
+        boxes, ones = (ctypes.c_uint32 * 4)(*box), (ctypes.c_uint32 * 4)(1, 1, 1, 1)
         made = _library().cuTensorMapEncodeTiled(
             ctypes.c_void_p(self.address), BFLOAT16, 4, ctypes.c_void_p(tensor.data_ptr()),
             sizes, strides, boxes, ones, 0, SWIZZLE_128, PROMOTE_128, 0,

@@ -79,7 +79,7 @@ def test_splits_are_of_at_least_a_tile_and_fill_the_device(blocks: int, tiles: i
     ("name", "sides", "tiles"),
     [
         ("convolve", conv3x3_cuda.SIDES, conv3x3_cuda.TILES),
-        ("weight_gradient", conv3x3_cuda.GRADIENT_SIDES, (conv3x3_cuda.GRADIENT_TILE,)),
+        ("weight_gradient", conv3x3_cuda.SIDES, conv3x3_cuda.GRADIENT_TILES),
     ],
 )
 def test_a_program_asks_for_memory_that_there_is(
@@ -96,7 +96,7 @@ def test_what_is_left_to_torch_is_the_gradient_too() -> None:
     x, dy = (torch.randn(2, 64, 16, 16, generator=generator).bfloat16() for _ in range(2))
     w = torch.randn(64, 64, 3, 3, generator=generator, requires_grad=True)
     (true,) = torch.autograd.grad(F.conv2d(x.float(), w, padding=1), w, dy.float())
-    found = conv3x3_cuda.weight_gradient(x, dy, w.detach())
+    found = conv3x3_cuda.cudnn_weight_gradient(x, dy, w.detach())
     assert found.dtype == torch.float32
     assert float((found - true).norm() / true.norm()) < 2**-8
 
@@ -107,9 +107,6 @@ def test_what_is_left_to_torch_is_the_gradient_too() -> None:
 def test_gpu_it_is_the_convolution_and_its_gradients(
     case: tuple[int, int, int, int], own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, outputs, side, _ = case
-    tiles = outputs % conv3x3_cuda.GRADIENT_TILE == 0 and side in conv3x3_cuda.GRADIENT_SIDES
-    own = own and tiles
     monkeypatch.setattr(conv3x3_cuda, "_cudnn_is_slow", lambda *_: own)
     x, w, dy = draw(*case)
     assert conv3x3_cuda.fits(x, w)

@@ -19,10 +19,8 @@ from autodo.cuda import Kernel, TensorMap
 SIDES = (8, 16, 32)
 TILES = (160, 128, 64)
 """Outputs of a tile, the first that divides a layer's."""
-GRADIENT_TILE = 80
-"""Outputs of a tile when the gradient of weights is computed."""
-GRADIENT_SIDES = (16, 32)
-"""Images of which a tile of 8 x 16 pixels is a part."""
+GRADIENT_TILES = (80, 64)
+"""The same when the gradient of weights is computed."""
 INPUTS = 32
 """A layer's inputs come in groups of so many."""
 SHARED_MEMORY = 232_448
@@ -33,7 +31,7 @@ MOST_STAGES = 12
 """Of weights, or of pixels, on their way to be multiplied."""
 BEGIN_AND_END = 4
 """Of a program, in tiles."""
-MOST_SPLITS = 64
+MOST_SPLITS = 132
 
 
 def fits(x: Tensor, weight: Tensor) -> bool:
@@ -116,20 +114,31 @@ def convolve(x: Tensor, packed: Tensor, counter: Tensor, outputs: int) -> Tensor
 
 def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     """(K, C, 3, 3) in float32, of inputs x (B, C, H, W) and the gradient dy (B, K, H, W)."""
+    ours = _cudnn_is_slow(x.shape[1], dy.shape[1])
+    return (own_weight_gradient if ours else cudnn_weight_gradient)(x, dy, weight)
+
+
+def _cudnn_is_slow(inputs: int, outputs: int) -> bool:
+    """On an H200 it was for up to 320 inputs, and was not for 640 by 640.
+
+    >>> _cudnn_is_slow(64, 64), _cudnn_is_slow(320, 640), _cudnn_is_slow(640, 640)
+    (True, True, False)
+    """
+    return min(inputs, outputs) < 512
+
+
+def own_weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     inputs, outputs, side = x.shape[1], dy.shape[1], x.shape[-1]
-    gradient = torch.empty_like(weight)
-    if not _cudnn_is_slow(inputs, outputs, side):
-        return gradient.copy_(_cudnn_weight_gradient(x, dy, weight))
-    tile = GRADIENT_TILE
+    tile = _tile(outputs, GRADIENT_TILES)
     tiles, programs = len(x) * side * side // 128, _multiprocessors(x.device)
     blocks = outputs // tile * -(-inputs // 64)
     splits = _splits(blocks, tiles, programs)
     parts = x.new_empty(splits, 9, inputs, outputs, dtype=torch.float32)
     _kernel("weight_gradient", side, tile)(
         (min(blocks * splits, programs), 1, 1), 512,
-        TensorMap(x, (64, 18, 10)), TensorMap(dy, (64, 16, 8)),
-        parts, tiles, inputs, outputs, splits,
+        *_boxes(x, dy), parts, tiles, inputs, outputs, splits,
     )  # fmt: skip
+    gradient = torch.empty_like(weight)
     _kernel("sum_parts")(
         (inputs // 32, outputs // 32, 9), 256,
         parts, gradient, outputs, inputs, splits, *_strides(gradient),
@@ -137,25 +146,24 @@ def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     return gradient
 
 
-def _cudnn_is_slow(inputs: int, outputs: int, side: int) -> bool:
-    """Whether both are far from what cuDNN's tiles of 128 divide; on an H200 it is faster else.
-
-    >>> _cudnn_is_slow(160, 320, 32), _cudnn_is_slow(320, 640, 16), _cudnn_is_slow(64, 64, 32)
-    (True, False, False)
-    """
-    ours = outputs % GRADIENT_TILE == 0 and side in GRADIENT_SIDES
-    return ours and inputs % 128 != 0 and outputs % 128 != 0
+def _boxes(x: Tensor, dy: Tensor) -> tuple[TensorMap, TensorMap]:
+    """Both, by tiles of ``weight_gradient``; of x with a pixel around."""
+    if x.shape[-1] == 8:
+        return TensorMap(x, (64, 10, 10, 2)), TensorMap(dy, (64, 8, 8, 2))
+    return TensorMap(x, (64, 18, 10, 1)), TensorMap(dy, (64, 16, 8, 1))
 
 
-def _cudnn_weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
+def cudnn_weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
+    """The same, rounded to bfloat16 on its way."""
     # Of the weights it asks for the shape alone.
     shape = torch.empty(
         weight.shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last
     )
     one, asked = [1, 1], [False, True, False]
-    return torch.ops.aten.convolution_backward(
+    found = torch.ops.aten.convolution_backward(
         dy, x, shape, None, one, one, one, False, [0, 0], 1, asked
     )[1]
+    return torch.empty_like(weight).copy_(found)
 
 
 def _splits(blocks: int, tiles: int, programs: int) -> int:
@@ -204,7 +212,8 @@ def program(name: str, side: int, tile: int) -> tuple[str, int]:
     if name == "convolve":
         fixed, stage = 3 * (HALO[side] * 64 + 16) + 4 * 20, tile * 64
     elif name == "weight_gradient":
-        fixed, stage = 1024, 23 * 1024 + 2 * 128 * 128
+        halo, boxes = (25 if side == 8 else 23), -(-tile // 64)
+        fixed, stage = 1024, (halo + 16 * boxes) * 1024
     else:
         return source, 0
     stages = min(MOST_STAGES, (SHARED_MEMORY - fixed) // (stage + 16))

@@ -5,6 +5,7 @@ extern "C" __global__ void __launch_bounds__(256)
   __shared__ float sums[32][33];
   const int c0 = blockIdx.x * 32, k0 = blockIdx.y * 32, tap = blockIdx.z, thread = threadIdx.x, k = thread % 32;
   float sum[4] = {0.f, 0.f, 0.f, 0.f};
+#pragma unroll 8
   for (int s = 0; s < splits; s++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {

@@ -1,13 +1,22 @@
 // parts[s, ky, kx, c, k] = sum over the pixels of split s of x[n, h + ky - 1, w + kx - 1, c] dy[n, h, w, k]
 //
-// A tile is 8 x 16 pixels. A block has 64 inputs, all nine taps and NT outputs: each of three warpgroups a
-// row of the kernel. One thread asks for boxes of 64 channels (128 bytes a pixel), which come swizzled as the
-// tensor cores read them. The pattern goes by the address in shared memory, so that a tap is again an offset.
-#define HALO_COLUMNS 18
+// A tile is 8 x 16 pixels, or two images of 8 x 8. A block has 64 inputs, all nine taps and NT outputs: each of three
+// warpgroups a row of the kernel. One thread asks for boxes of 64 channels (128 bytes a pixel), which come swizzled as
+// the tensor cores read them. The pattern goes by the address in shared memory, so that a tap is again an offset.
 #define PIXEL 8  // 128 bytes, as a matrix counts them
-#define X_BYTES (23 * 1024)
+#if SIDE == 8
+#define HALO_COLUMNS 10
+#define HALO_PIXELS 200
+#define HALO_NEXT (HALO_COLUMNS * PIXEL)  // from 8 pixels to those of the next row
+#else
+#define HALO_COLUMNS 18
+#define HALO_PIXELS 180
+#define HALO_NEXT (8 * PIXEL)
+#endif
+#define X_BYTES ((HALO_PIXELS + 7) / 8 * 1024)
 #define DY_BYTES (128 * 128)
-#define STAGE_BYTES (X_BYTES + 2 * DY_BYTES)
+#define BOXES ((NT + 63) / 64)
+#define STAGE_BYTES (X_BYTES + BOXES * DY_BYTES)
 #define BARRIERS_AT (STAGES * STAGE_BYTES)
 static_assert(BARRIERS_AT + 16 * STAGES + 1024 == SHARED, "the memory that is asked for, and its alignment");
 
@@ -30,10 +39,10 @@ __device__ __forceinline__ void copy_box(u32 to, const Map* map, int c, int w, i
       "l"(map), "r"(c), "r"(w), "r"(h), "r"(n), "r"(barrier)
       : "memory");
 }
-// Channels by pixels, the reduced dimension (MN-major), swizzled by 128 bytes; ``next`` goes from 64 channels to the
-// next 64, in units of 16 bytes.
-__device__ __forceinline__ u64 swizzled(u32 address, u32 next) {
-  return (u64)((address >> 4) & 0x3FFF) | ((u64)next << 16) | ((u64)64 << 32) | ((u64)1 << 62);
+// Channels by pixels, the reduced dimension (MN-major), swizzled by 128 bytes; ``channels`` goes from 64 channels to
+// the next 64 and ``pixels`` from 8 pixels to the next 8, in units of 16 bytes.
+__device__ __forceinline__ u64 swizzled(u32 address, u32 channels, u32 pixels) {
+  return (u64)((address >> 4) & 0x3FFF) | ((u64)channels << 16) | ((u64)pixels << 32) | ((u64)1 << 62);
 }
 
 extern "C" __global__ void __launch_bounds__(512, 1)
@@ -61,15 +70,18 @@ extern "C" __global__ void __launch_bounds__(512, 1)
         for (int tile = work.begin; tile < work.end; tile++) {
 #if SIDE == 32
           const int image = tile >> 3, h = (tile >> 1 & 3) * 8, w = (tile & 1) * 16;
-#else
+#elif SIDE == 16
           const int image = tile >> 1, h = (tile & 1) * 8, w = 0;
+#else
+          const int image = tile * 2, h = 0, w = 0;
 #endif
           barrier_wait(empty + 8 * stage, phase);
           const u32 barrier = full + 8 * stage, to = base + stage * STAGE_BYTES;
-          barrier_expect(barrier, 180 * 128 + 2 * DY_BYTES);
+          barrier_expect(barrier, HALO_PIXELS * 128 + BOXES * DY_BYTES);
           copy_box(to, &x, work.block * 64, w - 1, h - 1, image, barrier);
-          copy_box(to + X_BYTES, &dy, work.column * NT, w, h, image, barrier);
-          copy_box(to + X_BYTES + DY_BYTES, &dy, work.column * NT + 64, w, h, image, barrier);
+#pragma unroll
+          for (int box = 0; box < BOXES; box++)
+            copy_box(to + X_BYTES + box * DY_BYTES, &dy, work.column * NT + box * 64, w, h, image, barrier);
           if (++stage == STAGES) { stage = 0; phase ^= 1; }
         }
       }
@@ -86,15 +98,20 @@ extern "C" __global__ void __launch_bounds__(512, 1)
       int done = -1;
       for (int tile = work.begin; tile < work.end; tile++) {
         barrier_wait(full + 8 * stage, phase);
-        const u64 halo = swizzled(base + stage * STAGE_BYTES, 1);
-        const u64 d = swizzled(base + stage * STAGE_BYTES + X_BYTES, DY_BYTES / 16);
+        const u64 halo = swizzled(base + stage * STAGE_BYTES, 1, HALO_NEXT);
+        const u64 d = swizzled(base + stage * STAGE_BYTES + X_BYTES, DY_BYTES / 16, 8 * PIXEL);
         MMA_BEGIN;
 #pragma unroll
-        for (int row = 0; row < 8; row++) {  // 16 pixels
+        for (int step = 0; step < 8; step++) {  // 16 pixels: a row, or two of 8
+#if SIDE == 8
+          const int row = step / 4 * 10 + step % 4 * 2;
+#else
+          const int row = step;
+#endif
           const u64 at = halo + (row + ky) * HALO_COLUMNS * PIXEL;
-          mma(sum0, at, d + row * 16 * PIXEL);
-          mma(sum1, at + PIXEL, d + row * 16 * PIXEL);
-          mma(sum2, at + 2 * PIXEL, d + row * 16 * PIXEL);
+          mma(sum0, at, d + step * 16 * PIXEL);
+          mma(sum1, at + PIXEL, d + step * 16 * PIXEL);
+          mma(sum2, at + 2 * PIXEL, d + step * 16 * PIXEL);
         }
         MMA_COMMIT;
         MMA_WAIT(1);
