@@ -20,12 +20,14 @@ from autodo.hyper.augment import KINDS
 from autodo.hyper.dataset_model import PLACES
 from autodo.hyper.optimizers import OPTIMIZERS, check_saves_memory
 from autodo.hyper.relabel import STORAGES
+from autodo.hyper.symmetry import SYMMETRIES
 from autodo.implicit.solvers import ConjugateGradient, Identity, Neumann, Solver
 from autodo.losses import LOSSES
 
 SOLVERS = ("neumann", "cg", "identity")
 CHOICES: dict[str, tuple[str, ...]] = {
     "augment": (*KINDS, "none"),
+    "symmetry": ("auto", *SYMMETRIES),
     "loss": tuple(LOSSES),
     "solver": SOLVERS,
     "lambda_optimizer": tuple(OPTIMIZERS),
@@ -64,6 +66,10 @@ class Config:
     policy: str = "none"
     """Augmentation by fixed rules before the learned one, such as "standard:cifar" or
     "randaugment:3,7+standard:svhn"; autodo.policies lists them."""
+    symmetry: str = "none"
+    """Whether images are also mirrored ("mirror"), put upside down too ("flips"), and turned by
+    quarters too ("turns"), in equal shares, or not ("none"). "auto" asks the first networks of
+    ``belief_folds``: what they recognise nearly as well is used in all later ones."""
     shared_augment: bool = False
     """One augmentation row for all points (the paper's A_SHA) instead of one per point."""
     magnitude: float = 5.0
@@ -198,6 +204,12 @@ class Config:
             check_saves_memory(self.lambda_optimizer, f"labels stored as {self.label_storage}")
         if self.tables_on == "host":
             check_saves_memory(self.lambda_optimizer, "tables on the host")
+        if self.augment == "none" and self.symmetry not in ("auto", "none"):
+            raise InputError(
+                f"symmetry is {self.symmetry!r} and augment is 'none'",
+                "symmetries are part of the augmentation, and there is none",
+                'use symmetry="none", or augment="affine"',
+            )
         self.make_solver()
 
     @classmethod
@@ -237,6 +249,11 @@ class Config:
     def follows(self) -> bool:
         """Whether labels follow the last network's own belief while it learns."""
         return self.learn_labels and self.belief_folds > 0 and self.belief_share > 0
+
+    @property
+    def finds_symmetry(self) -> bool:
+        """Whether networks that leave out a fold say which symmetries images have."""
+        return self.symmetry == "auto" and "augment" in self.learns and self.epochs_before > 0
 
     @property
     def epochs_before(self) -> int:

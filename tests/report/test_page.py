@@ -223,6 +223,7 @@ def test_a_run_saved_from_python_has_a_report_without_pictures(run: Path, tmp_pa
         ({"learn_labels": False}, "Labels were not learned"),
         ({"augment": "none"}, "This run had no augmentation"),
         ({"shared_augment": True}, "All images share one row"),
+        ({"symmetry": "mirror"}, "Images are also mirrored."),
         ({"belief_folds": 0, "start_epoch": 20}, "were not learned in this run"),
     ],
 )

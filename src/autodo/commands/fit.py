@@ -175,6 +175,7 @@ def _summarise(result: Result) -> None:
     import pyarrow as pa
     from rich.console import Console
 
+    from autodo.train.recognition import in_words
     from autodo.train.run_folder import RunFolder
 
     console = Console(highlight=False)
@@ -196,6 +197,9 @@ def _summarise(result: Result) -> None:
     if raised:
         told = (f"{names[row['given_label']]} {row['weight_mean']:.2f}" for row in raised)
         say(f"classes whose mean weight rose most from 1: {', '.join(told)}")
+    symmetry = in_words(result.config.symmetry, result.history)
+    if symmetry:
+        say(symmetry)
     assert result.path is not None
     folder = RunFolder(result.path)
     say("results:")

@@ -23,6 +23,7 @@ from autodo.errors import InputError, RunFolderError
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.reweight import weights
+from autodo.hyper.symmetry import SYMMETRIES
 from autodo.train.files import atomic
 
 FILE = "lambda.safetensors"
@@ -47,6 +48,8 @@ class Learned:
     """The kind of augmentation of the rows."""
     magnitude: float = 5.0
     """M of the rows."""
+    symmetry: str = "none"
+    """What is done to images before that."""
 
     @classmethod
     def of(cls, data: DatasetModel, count: int) -> Learned:
@@ -66,6 +69,7 @@ class Learned:
             augment_rows=rows("augment"),
             augment="none" if data.augmentation is None else data.augmentation.kind,
             magnitude=5.0 if data.augmentation is None else data.augmentation.magnitude,
+            symmetry=SYMMETRIES[int(data.symmetry)],
         )
 
     def save(self, run: str | Path) -> Path:
@@ -80,6 +84,7 @@ class Learned:
             "num_classes": str(self.num_classes),
             "augment": self.augment,
             "magnitude": str(self.magnitude),
+            "symmetry": self.symmetry,
         }
         path = Path(run) / FILE
         tensors = {k: v.contiguous() for k, v in named.items() if v is not None}
@@ -108,6 +113,7 @@ class Learned:
             augment_rows=tensors.get("augment_rows"),
             augment=about["augment"],
             magnitude=float(about["magnitude"]),
+            symmetry=about.get("symmetry", "none"),
         )
 
     def __len__(self) -> int:
@@ -163,6 +169,7 @@ class Learned:
             learn_weights=self.weight_logits is not None,
             learn_labels=self.label_logits is not None,
             augment=self.augment,
+            symmetry=self.symmetry,
             belief_folds=0,  # its belief is what these labels are made of
             start_epoch=config.epochs,  # lambda's own steps begin after the last epoch
             **augment,

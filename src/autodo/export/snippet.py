@@ -46,6 +46,7 @@ class Learned:
         """The examples to train on."""
         self._rows = tensors.get("augment_rows")
         self._kind, self._magnitude = about["augment"], float(about["magnitude"])
+        self._symmetry = about.get("symmetry", "none")
 
     def indexed(self, dataset: Any) -> Dataset:
         """The usable examples of ``dataset`` as (image, index)."""
@@ -62,7 +63,11 @@ class Learned:
         if self._rows is None:
             return images
         from autodo.hyper.augment import Augment
+        from autodo.hyper.symmetry import SYMMETRIES, draw, turned
 
+        size = (images.shape[-2], images.shape[-1])
+        drawn = draw(len(images), size, SYMMETRIES.index(self._symmetry), generator)
+        images = turned(images, drawn.to(images.device))
         rows = self._rows if len(self._rows) == 1 else self._rows[index]
         return Augment(self._kind, self._magnitude)(images, rows.to(images.device), generator)
 

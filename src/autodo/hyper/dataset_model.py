@@ -14,6 +14,7 @@ from autodo.errors import InputError
 from autodo.hyper.augment import Augment
 from autodo.hyper.relabel import label_table
 from autodo.hyper.reweight import initial_weight_logits, weights
+from autodo.hyper.symmetry import SYMMETRIES, draw, turned
 from autodo.hyper.table import PART, Table
 from autodo.losses import CrossEntropy, Loss, get_loss
 
@@ -37,6 +38,8 @@ class DatasetModel(nn.Module):
             training loss is the cross-entropy.
         loss: "symmetric_kl" (the paper's), "kl" or "cross_entropy", when labels are soft.
         smoothing: of the initial soft labels.
+        symmetry: what is done to images before that: "none", "mirror", "flips" or "turns"
+            (``hyper.symmetry``).
         shared_augment: one augmentation row for all points (the paper's A_SHA).
         optimizer: of the tables, "table" or "rmsprop".
         logit_adjustment: (C,) added to the logits inside the training loss, or None.
@@ -48,7 +51,7 @@ class DatasetModel(nn.Module):
 
     ``transition`` (C, C) says how labels were given, row the true class, column the given label:
     the identity until noise is seen in them. ``doubt`` is the share of wrong ones that was expected
-    when ``hyper.follow`` noted it.
+    when ``hyper.follow`` noted it, ``symmetry`` the place of the symmetry in ``SYMMETRIES``.
 
     >>> data = DatasetModel(torch.tensor([0, 1, 1]), num_classes=2)
     >>> data.weights(torch.tensor([2])), data.soft_labels(torch.tensor([2]))
@@ -59,6 +62,7 @@ class DatasetModel(nn.Module):
     logit_adjustment: Tensor | None
     transition: Tensor
     doubt: Tensor
+    symmetry: Tensor
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class DatasetModel(nn.Module):
         relabel: bool = True,
         loss: str = "symmetric_kl",
         smoothing: float = 0.1,
+        symmetry: str = "none",
         shared_augment: bool = False,
         optimizer: str = "table",
         logit_adjustment: Tensor | None = None,
@@ -81,11 +86,18 @@ class DatasetModel(nn.Module):
         super().__init__()
         labels = torch.as_tensor(labels)
         check_labels(labels, num_classes)
+        if symmetry not in SYMMETRIES:
+            raise InputError(
+                f"there is no symmetry {symmetry!r}",
+                "it says how images may be turned",
+                f"choose one of {', '.join(SYMMETRIES)}",
+            )
         self.num_classes = num_classes
         self.register_buffer("labels", labels.to(torch.int64))
         self.register_buffer("logit_adjustment", logit_adjustment)
         self.register_buffer("transition", torch.eye(num_classes if relabel else 0))
         self.register_buffer("doubt", torch.zeros(()))
+        self.register_buffer("symmetry", torch.tensor(SYMMETRIES.index(symmetry)))
         self.reweight, self.relabel = reweight, relabel
         self.augmentation = Augment(augment) if isinstance(augment, str) else augment
         self.training_loss: Loss = get_loss(loss) if relabel else CrossEntropy()
@@ -133,12 +145,31 @@ class DatasetModel(nn.Module):
     ) -> Tensor:
         """Images (B, C, H, W) of the points ``index``, each augmented by its own row.
 
-        Random numbers come from ``generator``, unless they are given as ``noise``.
+        Random numbers come from ``generator``, unless they are given as ``noise``; then images are
+        as ``turned`` left them.
         """
         if self.augmentation is None:
             return images
+        if noise is None:
+            images = self.turned(images, generator)
         rows = self.table("augment").gather(index)
         return self.augmentation(images, rows, generator, noise=noise)
+
+    def turned(
+        self, images: Tensor, generator: torch.Generator | None = None, level: int | None = None
+    ) -> Tensor:
+        """Images (B, C, H, W), each seen in one of the ways that their symmetry allows.
+
+        ``level`` is another symmetry than that of the dataset, by its place.
+        """
+        level = int(self.symmetry) if level is None else level
+        if level == 0 or self.augmentation is None:
+            return images
+        size = (images.shape[-2], images.shape[-1])
+        drawn = draw(len(images), size, level, generator)
+        if images.is_cuda and not drawn.is_cuda:
+            drawn = drawn.pin_memory()
+        return turned(images, drawn.to(images.device, non_blocking=True))
 
     def weight_logits(self, index: Tensor) -> Tensor:
         """W: (B,)."""

@@ -244,6 +244,7 @@ def _strips(trainer: Trainer, columns: dict[str, np.ndarray]) -> dict[str, Any]:
         for kind, label, index, row in _strip_rows(trainer, columns):
             image = next(_images(trainer, trainer.points, np.array([index])))
             batch = image[None].expand(STRIP_VIEWS, -1, -1, -1).to(row.device)
+            batch = trainer.data.turned(batch, generator)
             views = augmentation(batch, row[None], generator).cpu()
             for view, shown in enumerate([image, *views]):
                 values = (kind, label, index, view, pictures.thumbnail(shown))

@@ -9,6 +9,7 @@ import numpy as np
 
 from autodo.hyper.augment import INITIAL_PROBABILITY, OPERATIONS
 from autodo.report.run import Run
+from autodo.train.recognition import in_words
 
 BINS = 40
 """Of the weight histograms."""
@@ -116,6 +117,7 @@ def augmentation(run: Run) -> dict[str, Any] | None:
         "initial_probability": INITIAL_PROBABILITY,
         "learned": "augment" in run.config.learns,
         "shared": run.config.shared_augment,
+        "symmetry": in_words(run.config.symmetry, run.metrics),
     }
 
 

@@ -28,6 +28,7 @@ from autodo.data.randomness import derive
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import note_doubt, settle
+from autodo.hyper.symmetry import SYMMETRIES
 from autodo.hyper.table import PART
 from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
@@ -36,6 +37,7 @@ from autodo.train.devices import choose_device
 from autodo.train.helpers import EVALUATION_BATCH, check_finite, copied, encoded, scores, then
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.phases import Phase, deal, phases
+from autodo.train.recognition import recognised_symmetry
 from autodo.train.recorded_policy import RecordedPolicy
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine, mixing
@@ -101,6 +103,7 @@ class Trainer:
             relabel=config.learn_labels,
             loss=config.loss,
             smoothing=config.smoothing,
+            symmetry="none" if config.symmetry == "auto" else config.symmetry,
             shared_augment=config.shared_augment,
             optimizer=config.lambda_optimizer,
             logit_adjustment=torch.zeros(num_classes) if config.prior_adjustment else None,
@@ -161,6 +164,8 @@ class Trainer:
                     self._begin(phase)
                 metrics |= self._descend_theta(epoch, phase)
                 if phase.fold is not None and epoch + 1 == phase.end:
+                    if phase.given and config.finds_symmetry:
+                        metrics |= self._recognise(phase.fold)
                     metrics |= self._believe(phase.fold)
                 if epoch >= config.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
@@ -186,7 +191,9 @@ class Trainer:
         steps = self._steps_of(phase)
         whole, warmup = phase.epochs * steps, config.warmup_epochs * steps
         self.model.train()
-        batches = self.prepared(self._batches(epoch, phase), generator)
+        # A network that is to say whether images are symmetric has not been told.
+        symmetry = 0 if phase.given and config.finds_symmetry else None
+        batches = self.prepared(self._batches(epoch, phase), generator, symmetry)
         for step, (images, index, noise) in enumerate(batches, (epoch - phase.start) * steps):
             lr = config.lr * cosine(step, whole, warmup)
             loss = self.take.theta(images, index, noise, lr, given=phase.given)
@@ -197,13 +204,17 @@ class Trainer:
         return {"lr": lr, "train_loss": float(total) / steps}
 
     def prepared(
-        self, batches: Iterator[Batch], generator: torch.Generator
+        self, batches: Iterator[Batch], generator: torch.Generator, symmetry: int | None = None
     ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Images after the policy, index, and the random numbers of the learned augmentation."""
+        """Images after the policy, index, and the random numbers of the learned augmentation.
+
+        ``symmetry`` is another than that of the dataset.
+        """
+        level = int(self.data.symmetry) if symmetry is None else symmetry
 
         def prepare() -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
             for images, _, index in batches:
-                images = self.policy(images, generator)
+                images = self.data.turned(self.policy(images, generator), generator, level)
                 noise = self.data.noise(len(index), generator)
                 yield images, index, None if noise is None else self.points.send(noise)
 
@@ -238,6 +249,17 @@ class Trainer:
                 self.data.labels[seen.to(self.device)], minlength=self.data.num_classes
             )
             self._adjust_to(given / len(seen) if phase.given else self.data.class_shares(seen))
+
+    @torch.no_grad()
+    def _recognise(self, fold: int) -> Metrics:
+        """The symmetry of images that all networks agree on which have not seen them."""
+        points = (self.fold == fold).nonzero()[:, 0]
+        with evaluating(self.model):
+            level, metrics = recognised_symmetry(self.points, self.take.encode, self.head, points)
+        if fold > 0:
+            level = min(level, int(self.data.symmetry))
+        self.data.symmetry.fill_(level)
+        return {**metrics, "symmetry": SYMMETRIES[level]}
 
     @torch.no_grad()
     def _believe(self, fold: int) -> Metrics:

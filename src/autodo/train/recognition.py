@@ -1,0 +1,76 @@
+"""Which symmetry images have, by a network that has not been told.
+
+It has seen neither these points nor any image after one of the changes of ``hyper.symmetry``. If it
+recognises them nearly as well after one, the change makes no other class of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from autodo.data.loader import Loader
+from autodo.hyper.symmetry import CHANGES, SYMMETRIES, judge
+from autodo.train.helpers import encoded
+from autodo.train.run_folder import Metrics
+
+POINTS = 10_000
+"""That it is asked for, at the most."""
+IN_WORDS = {
+    "mirror": "mirrored",
+    "flips": "mirrored and put upside down",
+    "turns": "mirrored, put upside down and turned",
+}
+
+
+def recognised_symmetry(
+    loader: Loader, encode: Callable[[Tensor], Tensor], head: nn.Linear, points: Tensor
+) -> tuple[int, Metrics]:
+    """The place of the symmetry in ``SYMMETRIES``, judged by ``points`` (n,), and how each change.
+
+    Changes are tried until one is too much. They are told by how well images are recognised after
+    them, as a share of how well before.
+    """
+    points = points[:: -(-len(points) // POINTS)]
+    labels = loader.labels[points.to(loader.labels.device)]
+    height, width = loader.fetch(points[:1]).shape[-2:]
+
+    def taken_for(change: Callable[[Tensor], Tensor]) -> Tensor:
+        features = encoded(loader, lambda images: encode(change(images)), points)
+        return head(features).argmax(-1)
+
+    level, metrics = 0, {}
+    before = taken_for(lambda images: images)
+    for name, change in CHANGES.items():
+        if name == "diagonal" and height != width:
+            break
+        after = taken_for(change)
+        metrics[name], enough = judge(before, after, labels, head.out_features)
+        if not enough:
+            break
+        level += 1
+    return level, metrics
+
+
+def in_words(symmetry: str, history: list[Metrics]) -> str:
+    """What was done to images, and why; nothing where that was no question.
+
+    ``symmetry`` is what the configuration says.
+
+    >>> in_words("auto", [{"mirror": 0.98, "upside_down": 0.41, "symmetry": "mirror"}])
+    'images are also mirrored: networks that had never seen such images recognise them 98% as well'
+    >>> in_words("auto", [{"mirror": 0.2, "symmetry": "none"}])
+    'images are not mirrored: networks that had never seen such images recognise them 20% as well'
+    """
+    said = [metrics for metrics in history if "symmetry" in metrics]
+    used = said[-1]["symmetry"] if said else symmetry
+    if not said:
+        return f"images are also {IN_WORDS[used]}" if used in IN_WORDS else ""
+    asked = list(CHANGES)[: max(1, SYMMETRIES.index(used))]
+    share = max(0.0, min(metrics[name] for metrics in said for name in asked if name in metrics))
+    done = f"also {IN_WORDS[used]}" if used in IN_WORDS else "not mirrored"
+    return (
+        f"images are {done}: networks that had never seen such images recognise them "
+        f"{share:.0%} as well"
+    )
