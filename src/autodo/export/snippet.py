@@ -63,11 +63,9 @@ class Learned:
         if self._rows is None:
             return images
         from autodo.hyper.augment import Augment
-        from autodo.hyper.symmetry import SYMMETRIES, draw, turned
+        from autodo.hyper.symmetry import SYMMETRIES, turn
 
-        size = (images.shape[-2], images.shape[-1])
-        drawn = draw(len(images), size, SYMMETRIES.index(self._symmetry), generator)
-        images = turned(images, drawn.to(images.device))
+        images = turn(images, SYMMETRIES.index(self._symmetry), generator)
         rows = self._rows if len(self._rows) == 1 else self._rows[index]
         return Augment(self._kind, self._magnitude)(images, rows.to(images.device), generator)
 

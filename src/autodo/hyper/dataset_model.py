@@ -14,7 +14,7 @@ from autodo.errors import InputError
 from autodo.hyper.augment import Augment
 from autodo.hyper.relabel import label_table
 from autodo.hyper.reweight import initial_weight_logits, weights
-from autodo.hyper.symmetry import SYMMETRIES, draw, turned
+from autodo.hyper.symmetry import SYMMETRIES, turn
 from autodo.hyper.table import PART, Table
 from autodo.losses import CrossEntropy, Loss, get_loss
 
@@ -162,14 +162,7 @@ class DatasetModel(nn.Module):
 
         ``level`` is another symmetry than that of the dataset, by its place.
         """
-        level = int(self.symmetry) if level is None else level
-        if level == 0 or self.augmentation is None:
-            return images
-        size = (images.shape[-2], images.shape[-1])
-        drawn = draw(len(images), size, level, generator)
-        if images.is_cuda and not drawn.is_cuda:
-            drawn = drawn.pin_memory()
-        return turned(images, drawn.to(images.device, non_blocking=True))
+        return turn(images, int(self.symmetry) if level is None else level, generator)
 
     def weight_logits(self, index: Tensor) -> Tensor:
         """W: (B,)."""
@@ -202,6 +195,13 @@ class DatasetModel(nn.Module):
         added = 1 / self.num_classes if toward is None else toward
         smooth = (1 - smoothing) * q + smoothing * added
         self.table("label").assign(index, smooth.clamp_min(LEAST).log())
+
+    def set_given_labels(self, index: Tensor, smoothing: float) -> None:
+        """Let the labels of ``index`` start from the given ones, smoothed towards their mix."""
+        shares = torch.bincount(self.labels[index], minlength=self.num_classes) / len(index)
+        for part in index.split(PART):  # a one-hot table of all points may not fit
+            q = F.one_hot(self.labels[part], self.num_classes).float()
+            self.set_soft_labels(part, q, smoothing, shares)
 
     def class_shares(self, points: int | Tensor | None = None) -> Tensor:
         """(C,) the mix of classes that points train on: w-weighted mean of q.

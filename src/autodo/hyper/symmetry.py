@@ -45,6 +45,16 @@ def draw(count: int, size: tuple[int, int], level: int, generator: Generator | N
     return torch.rand((level, count), generator=generator, device=device) < 0.5
 
 
+def turn(images: Tensor, level: int, generator: Generator | None = None) -> Tensor:
+    """Images (B, C, H, W), each seen in one of the ways of the symmetry at place ``level``."""
+    if level == 0:
+        return images
+    drawn = draw(len(images), (images.shape[-2], images.shape[-1]), level, generator)
+    if images.is_cuda and not drawn.is_cuda:
+        drawn = drawn.pin_memory()  # so that nothing waits
+    return turned(images, drawn.to(images.device, non_blocking=True))
+
+
 def turned(images: Tensor, drawn: Tensor) -> Tensor:
     """Images (B, C, H, W) with the changes that were ``drawn`` (level, B) for each.
 

@@ -1,9 +1,9 @@
-"""Small helpers of the loop: features and scores, a copy of weights, one thing more on entering."""
+"""Small helpers of the loop: features and scores, a copy of weights, seeded generators."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -47,15 +47,9 @@ def copied(model: nn.Module) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
-class then:
-    """A context manager that does one thing more after entering."""
-
-    def __init__(self, context: Any, action: Callable[[], object]) -> None:
-        self.context, self.action = context, action
-
-    def __enter__(self) -> None:
-        self.context.__enter__()
-        self.action()
-
-    def __exit__(self, *error: Any) -> None:
-        self.context.__exit__(*error)
+@contextmanager
+def seeded(device: torch.device, seed: int) -> Iterator[None]:
+    """Global generators (for dropout and the like) seeded inside, unchanged afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

@@ -29,12 +29,11 @@ from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import note_doubt, settle
 from autodo.hyper.symmetry import SYMMETRIES
-from autodo.hyper.table import PART
 from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
-from autodo.train.helpers import EVALUATION_BATCH, check_finite, copied, encoded, scores, then
+from autodo.train.helpers import EVALUATION_BATCH, check_finite, copied, encoded, scores, seeded
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.phases import Phase, deal, phases
 from autodo.train.recognition import recognised_symmetry
@@ -120,7 +119,7 @@ class Trainer:
         if config.learn_labels and self.data.logit_adjustment is not None:
             every = torch.arange(len(points), device=self.device)
             for part in (every[: self.count], every[self.count :]):
-                self._start_given(part)
+                self.data.set_given_labels(part, config.smoothing)
 
     @property
     def total_steps(self) -> int:
@@ -150,6 +149,10 @@ class Trainer:
         """The points that the network without ``fold`` learns from, on the host."""
         return (self.fold[: self.pool] != fold).nonzero()[:, 0]
 
+    def _held_out(self, fold: int) -> Tensor:
+        """The points of ``fold``, training and then trusted ones, on the host."""
+        return (self.fold == fold).nonzero()[:, 0]
+
     def epochs(self) -> Iterator[Metrics]:
         """Alg. 1, from the epoch after the history to the last; yields each epoch's metrics."""
         config = self.config
@@ -159,7 +162,7 @@ class Trainer:
             metrics: Metrics = {"epoch": epoch + 1}
             if phase.fold is not None:
                 metrics["fold"] = phase.fold + 1
-            with self._seeded(epoch):
+            with seeded(self.device, derive(config.seed, MODEL, epoch)):
                 if epoch == phase.start:
                     self._begin(phase)
                 metrics |= self._descend_theta(epoch, phase)
@@ -220,10 +223,6 @@ class Trainer:
 
         return ahead(prepare(), self.device)
 
-    def _augment(self, images: Tensor, index: Tensor, generator: torch.Generator) -> Tensor:
-        """What the network is trained on: by fixed rules first, then by the points' own rows."""
-        return self.data.augment(self.policy(images, generator), index, generator)
-
     def _batches(self, epoch: int, phase: Phase) -> Iterator[Batch]:
         points: int | Tensor = self.pool if phase.fold is None else self._seen(phase.fold)
         return self.points.batches(
@@ -253,7 +252,7 @@ class Trainer:
     @torch.no_grad()
     def _recognise(self, fold: int) -> Metrics:
         """The symmetry of images that all networks agree on which have not seen them."""
-        points = (self.fold == fold).nonzero()[:, 0]
+        points = self._held_out(fold)
         with evaluating(self.model):
             level, metrics = recognised_symmetry(self.points, self.take.encode, self.head, points)
         if fold > 0:
@@ -264,7 +263,7 @@ class Trainer:
     @torch.no_grad()
     def _believe(self, fold: int) -> Metrics:
         """Start the labels of a fold from what the network that has not seen it believes."""
-        points = (self.fold == fold).nonzero()[:, 0]
+        points = self._held_out(fold)
         with evaluating(self.model):
             features = encoded(self.points, self.take.encode, points)
             log_belief = F.log_softmax(self.head(features).float(), -1)
@@ -281,14 +280,6 @@ class Trainer:
             self.data.transition.zero_()
         self.data.transition += transition / self.config.belief_folds
         return metrics
-
-    def _start_given(self, index: Tensor) -> None:
-        """The given labels of ``index``, smoothed towards their mix of classes."""
-        classes = self.data.num_classes
-        shares = torch.bincount(self.data.labels[index], minlength=classes) / len(index)
-        for part in index.split(PART):  # a one-hot table of all points may not fit
-            q = F.one_hot(self.data.labels[part], classes).float()
-            self.data.set_soft_labels(part, q, self.config.smoothing, shares)
 
     def _trusted_shares(self) -> Tensor:
         counts = torch.bincount(self.trusted.labels, minlength=self.data.num_classes) + 1.0
@@ -379,22 +370,17 @@ class Trainer:
         index = torch.randperm(self.count, generator=self._generator(DENSITY, epoch))[:size]
         index = index.to(self.device)
         generator = self._generator(DENSITY, epoch, 1)
-        features = torch.cat(
-            [
-                encoder(self._augment(self.points.fetch(part), part, generator))
-                for part in index.split(EVALUATION_BATCH)
-            ]
-        )
+
+        def augmented(part: Tensor) -> Tensor:
+            images = self.policy(self.points.fetch(part), generator)
+            return self.data.augment(images, part, generator)
+
+        parts = index.split(EVALUATION_BATCH)
+        features = torch.cat([encoder(augmented(part)) for part in parts])
         return self.hyper.density(features, index, trusted, labels)
 
     def _generator(self, *purpose: int) -> torch.Generator:
         return torch.Generator().manual_seed(derive(self.config.seed, *purpose))
-
-    def _seeded(self, epoch: int) -> Any:
-        """The global generators (dropout and the like) as a function of the epoch inside."""
-        cuda = [self.device] if self.device.type == "cuda" else []
-        context = torch.random.fork_rng(devices=cuda)
-        return then(context, lambda: torch.manual_seed(derive(self.config.seed, MODEL, epoch)))
 
     def state(self) -> dict[str, Any]:
         """All that changes during a run."""
