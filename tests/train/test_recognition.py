@@ -15,8 +15,10 @@ from autodo.data import Examples
 from autodo.errors import InputError
 from autodo.export.learned import Learned
 from autodo.export.snippet import Learned as Loader
+from autodo.hyper import dataset_model
 from autodo.hyper.augment import Augment
-from autodo.hyper.symmetry import SYMMETRIES
+from autodo.hyper.symmetry import SYMMETRIES, turn
+from autodo.train import loop
 from autodo.train.loop import Trainer
 
 QUICK = Config(
@@ -70,16 +72,16 @@ def test_networks_find_the_symmetry_that_images_have(kind: str, symmetry: str) -
     assert all((metrics["mirror"] > 0.9) == (kind != "side") for metrics in said)
 
 
-def seen(run: Trainer, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The level of every batch, in order."""
     levels: list[int] = []
-    turned = run.data.turned
 
-    def spy(images: Tensor, generator: object = None, level: int | None = None) -> Tensor:
-        levels.append(int(run.data.symmetry) if level is None else level)
-        return turned(images, generator, level)  # type: ignore[arg-type]
+    def spy(images: Tensor, level: int, generator: torch.Generator | None = None) -> Tensor:
+        levels.append(level)
+        return turn(images, level, generator)
 
-    monkeypatch.setattr(run.data, "turned", spy)
+    for module in (loop, dataset_model):
+        monkeypatch.setattr(module, "turn", spy)
     return levels
 
 
@@ -87,7 +89,7 @@ def test_it_is_used_by_all_networks_after_those_that_found_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = trainer("height", dataclasses.replace(QUICK, belief_rounds=2))
-    levels = seen(run, monkeypatch)
+    levels = seen(monkeypatch)
     for metrics in run.epochs():
         first = metrics["epoch"] <= 40  # two folds of twenty epochs
         assert set(levels) == ({0} if first else {1})
@@ -98,7 +100,7 @@ def test_one_that_is_given_is_used_from_the_first_and_not_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = trainer("side", dataclasses.replace(QUICK, symmetry="flips"))
-    levels = seen(run, monkeypatch)
+    levels = seen(monkeypatch)
     assert not any("symmetry" in metrics for metrics in run.epochs())
     assert set(levels) == {2}
 

@@ -155,14 +155,9 @@ class DatasetModel(nn.Module):
         rows = self.table("augment").gather(index)
         return self.augmentation(images, rows, generator, noise=noise)
 
-    def turned(
-        self, images: Tensor, generator: torch.Generator | None = None, level: int | None = None
-    ) -> Tensor:
-        """Images (B, C, H, W), each seen in one of the ways that their symmetry allows.
-
-        ``level`` is another symmetry than that of the dataset, by its place.
-        """
-        return turn(images, int(self.symmetry) if level is None else level, generator)
+    def turned(self, images: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Images (B, C, H, W), each seen in one of the ways that their symmetry allows."""
+        return turn(images, int(self.symmetry), generator)
 
     def weight_logits(self, index: Tensor) -> Tensor:
         """W: (B,)."""

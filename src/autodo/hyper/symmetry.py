@@ -90,12 +90,13 @@ def judge(before: Tensor, after: Tensor, labels: Tensor, num_classes: int) -> tu
         return sums / counts
 
     is_known, is_kept = before == labels, after == labels
-    known, kept = (float(by_class(x).sum() / classes) - chance for x in (is_known, is_kept))
+    shares = by_class(is_known), by_class(is_kept)
+    known, kept = (float(share.sum() / classes) - chance for share in shares)
     margin = is_kept.double() - AS_WELL * is_known.double()
     mean = by_class(margin)
     variance = by_class((margin - mean[labels]).square()) / counts
     error = float(variance.sum().sqrt()) / classes
-    right, still = by_class(is_known) * counts, by_class(is_kept) * counts
+    right, still = (share * counts for share in shares)
     lost = bool(((right >= ENOUGH) & (still < LOST * right)).any())
     enough = kept - AS_WELL * known > SURELY * error and not lost
     return (kept / known if known > 0 else 0.0), enough

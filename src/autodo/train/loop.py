@@ -28,7 +28,7 @@ from autodo.data.randomness import derive
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import note_doubt, settle
-from autodo.hyper.symmetry import SYMMETRIES
+from autodo.hyper.symmetry import SYMMETRIES, turn
 from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
@@ -149,10 +149,6 @@ class Trainer:
         """The points that the network without ``fold`` learns from, on the host."""
         return (self.fold[: self.pool] != fold).nonzero()[:, 0]
 
-    def _held_out(self, fold: int) -> Tensor:
-        """The points of ``fold``, training and then trusted ones, on the host."""
-        return (self.fold == fold).nonzero()[:, 0]
-
     def epochs(self) -> Iterator[Metrics]:
         """Alg. 1, from the epoch after the history to the last; yields each epoch's metrics."""
         config = self.config
@@ -167,9 +163,7 @@ class Trainer:
                     self._begin(phase)
                 metrics |= self._descend_theta(epoch, phase)
                 if phase.fold is not None and epoch + 1 == phase.end:
-                    if phase.given and config.finds_symmetry:
-                        metrics |= self._recognise(phase.fold)
-                    metrics |= self._believe(phase.fold)
+                    metrics |= self._believe(phase.fold, asked=self._finds_symmetry(phase))
                 if epoch >= config.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
                     self._adjust_prior()
@@ -194,8 +188,7 @@ class Trainer:
         steps = self._steps_of(phase)
         whole, warmup = phase.epochs * steps, config.warmup_epochs * steps
         self.model.train()
-        # A network that is to say whether images are symmetric has not been told.
-        symmetry = 0 if phase.given and config.finds_symmetry else None
+        symmetry = 0 if self._finds_symmetry(phase) else None
         batches = self.prepared(self._batches(epoch, phase), generator, symmetry)
         for step, (images, index, noise) in enumerate(batches, (epoch - phase.start) * steps):
             lr = config.lr * cosine(step, whole, warmup)
@@ -217,7 +210,7 @@ class Trainer:
 
         def prepare() -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
             for images, _, index in batches:
-                images = self.data.turned(self.policy(images, generator), generator, level)
+                images = turn(self.policy(images, generator), level, generator)
                 noise = self.data.noise(len(index), generator)
                 yield images, index, None if noise is None else self.points.send(noise)
 
@@ -249,26 +242,25 @@ class Trainer:
             )
             self._adjust_to(given / len(seen) if phase.given else self.data.class_shares(seen))
 
-    @torch.no_grad()
-    def _recognise(self, fold: int) -> Metrics:
-        """The symmetry of images that all networks agree on which have not seen them."""
-        points = self._held_out(fold)
-        with evaluating(self.model):
-            level, metrics = recognised_symmetry(self.points, self.take.encode, self.head, points)
-        if fold > 0:
-            level = min(level, int(self.data.symmetry))
-        self.data.symmetry.fill_(level)
-        return {**metrics, "symmetry": SYMMETRIES[level]}
+    def _finds_symmetry(self, phase: Phase) -> bool:
+        """Whether its network says which symmetry images have; it must not have been told."""
+        return phase.given and self.config.finds_symmetry
 
     @torch.no_grad()
-    def _believe(self, fold: int) -> Metrics:
-        """Start the labels of a fold from what the network that has not seen it believes."""
-        points = self._held_out(fold)
+    def _believe(self, fold: int, *, asked: bool = False) -> Metrics:
+        """Start the labels of a fold from what the network that has not seen it believes.
+
+        ``asked``: which symmetry its images have, too.
+        """
+        points = (self.fold == fold).nonzero()[:, 0]
+        said: Metrics = {}
         with evaluating(self.model):
             features = encoded(self.points, self.take.encode, points)
+            check_finite(features, points.to(self.device))
             log_belief = F.log_softmax(self.head(features).float(), -1)
+            if asked:
+                said = self._recognise(fold, points, log_belief.argmax(-1))
         points = points.to(self.device)
-        check_finite(features, points)
         labels, ours = self.data.labels[points], points < self.count
         q, transition, metrics = believed_labels(
             features[ours], labels[ours], features[~ours], labels[~ours], log_belief[ours],
@@ -279,7 +271,17 @@ class Trainer:
         if fold == 0:
             self.data.transition.zero_()
         self.data.transition += transition / self.config.belief_folds
-        return metrics
+        return said | metrics
+
+    def _recognise(self, fold: int, points: Tensor, taken_for: Tensor) -> Metrics:
+        """The symmetry of images that all networks agree on which have not seen them."""
+        level, metrics = recognised_symmetry(
+            self.points, self.take.encode, self.head, points, taken_for
+        )
+        if fold > 0:
+            level = min(level, int(self.data.symmetry))
+        self.data.symmetry.fill_(level)
+        return metrics | {"symmetry": SYMMETRIES[level]}
 
     def _trusted_shares(self) -> Tensor:
         counts = torch.bincount(self.trusted.labels, minlength=self.data.num_classes) + 1.0

@@ -25,27 +25,31 @@ IN_WORDS = {
 
 
 def recognised_symmetry(
-    loader: Loader, encode: Callable[[Tensor], Tensor], head: nn.Linear, points: Tensor
+    loader: Loader,
+    encode: Callable[[Tensor], Tensor],
+    head: nn.Linear,
+    points: Tensor,
+    before: Tensor,
 ) -> tuple[int, Metrics]:
     """The place of the symmetry in ``SYMMETRIES``, judged by ``points`` (n,), and how each change.
 
-    Changes are tried until one is too much. They are told by how well images are recognised after
-    them, as a share of how well before.
+    ``before`` (n,) are the classes that the network takes them for as they are. Changes are tried
+    until one is too much. They are told by how well images are recognised after them, as a share of
+    how well before.
     """
-    points = points[:: -(-len(points) // POINTS)]
+    every = -(-len(points) // POINTS)
+    points, before = points[::every], before[::every]
     labels = loader.labels[points.to(loader.labels.device)]
     height, width = loader.fetch(points[:1]).shape[-2:]
 
-    def taken_for(change: Callable[[Tensor], Tensor]) -> Tensor:
-        features = encoded(loader, lambda images: encode(change(images)), points)
-        return head(features).argmax(-1)
+    def changed(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda images: encode(change(images))
 
     level, metrics = 0, {}
-    before = taken_for(lambda images: images)
     for name, change in CHANGES.items():
         if name == "diagonal" and height != width:
             break
-        after = taken_for(change)
+        after = head(encoded(loader, changed(change), points)).argmax(-1)
         metrics[name], enough = judge(before, after, labels, head.out_features)
         if not enough:
             break
