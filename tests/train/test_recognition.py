@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from autodo.hyper.augment import Augment
 from autodo.hyper.symmetry import SYMMETRIES, turn
 from autodo.train import loop
 from autodo.train.loop import Trainer
+from autodo.train.views import averaged
 
 QUICK = Config(
     epochs=2,
@@ -70,6 +72,30 @@ def test_networks_find_the_symmetry_that_images_have(kind: str, symmetry: str) -
     assert [metrics["fold"] for metrics in said] == [1, 2]
     assert said[-1]["symmetry"] == symmetry == SYMMETRIES[int(run.data.symmetry)]
     assert all((metrics["mirror"] > 0.9) == (kind != "side") for metrics in said)
+
+
+@pytest.mark.parametrize(
+    ("kind", "symmetry", "levels"),
+    [
+        ("height", "none", {0}),
+        ("height", "mirror", {1}),
+        ("height", "auto", {1}),
+        ("side", "auto", {0}),
+    ],
+)
+def test_beliefs_are_of_the_views_that_images_have(
+    kind: str, symmetry: str, levels: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def spy(encode: Callable[[Tensor], Tensor], level: int) -> Callable[[Tensor], Tensor]:
+        asked.append(level)
+        return averaged(encode, level)
+
+    monkeypatch.setattr(loop, "averaged", spy)
+    list(trainer(kind, dataclasses.replace(QUICK, symmetry=symmetry)).epochs())
+    assert len(asked) == 2  # one for each fold
+    assert set(asked) == levels
 
 
 def seen(monkeypatch: pytest.MonkeyPatch) -> list[int]:

@@ -42,6 +42,7 @@ from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine, mixing
 from autodo.train.steps import Steps
 from autodo.train.trusted import trusted_features
+from autodo.train.views import averaged
 from autodo.train.watch import Watch
 
 TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
@@ -253,13 +254,12 @@ class Trainer:
         ``asked``: which symmetry its images have, too.
         """
         points = (self.fold == fold).nonzero()[:, 0]
-        said: Metrics = {}
         with evaluating(self.model):
-            features = encoded(self.points, self.take.encode, points)
+            said = self._recognise(fold, points) if asked else {}
+            encode = averaged(self.take.encode, int(self.data.symmetry))
+            features = encoded(self.points, encode, points)
             check_finite(features, points.to(self.device))
             log_belief = F.log_softmax(self.head(features).float(), -1)
-            if asked:
-                said = self._recognise(fold, points, log_belief.argmax(-1))
         points = points.to(self.device)
         labels, ours = self.data.labels[points], points < self.count
         q, transition, metrics = believed_labels(
@@ -273,11 +273,9 @@ class Trainer:
         self.data.transition += transition / self.config.belief_folds
         return said | metrics
 
-    def _recognise(self, fold: int, points: Tensor, taken_for: Tensor) -> Metrics:
+    def _recognise(self, fold: int, points: Tensor) -> Metrics:
         """The symmetry of images that all networks agree on which have not seen them."""
-        level, metrics = recognised_symmetry(
-            self.points, self.take.encode, self.head, points, taken_for
-        )
+        level, metrics = recognised_symmetry(self.points, self.take.encode, self.head, points)
         if fold > 0:
             level = min(level, int(self.data.symmetry))
         self.data.symmetry.fill_(level)

@@ -29,28 +29,25 @@ def recognised_symmetry(
     encode: Callable[[Tensor], Tensor],
     head: nn.Linear,
     points: Tensor,
-    before: Tensor,
 ) -> tuple[int, Metrics]:
     """The place of the symmetry in ``SYMMETRIES``, judged by ``points`` (n,), and how each change.
 
-    ``before`` (n,) are the classes that the network takes them for as they are. Changes are tried
-    until one is too much. They are told by how well images are recognised after them, as a share of
-    how well before.
+    Changes are tried until one is too much. They are told by how well images are recognised after
+    them, as a share of how well before.
     """
-    every = -(-len(points) // POINTS)
-    points, before = points[::every], before[::every]
+    points = points[:: -(-len(points) // POINTS)]
     labels = loader.labels[points.to(loader.labels.device)]
     height, width = loader.fetch(points[:1]).shape[-2:]
 
-    def changed(change: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-        return lambda images: encode(change(images))
+    def taken_for(change: Callable[[Tensor], Tensor]) -> Tensor:
+        return head(encoded(loader, lambda images: encode(change(images)), points)).argmax(-1)
 
+    before = taken_for(lambda images: images)
     level, metrics = 0, {}
     for name, change in CHANGES.items():
         if name == "diagonal" and height != width:
             break
-        after = head(encoded(loader, changed(change), points)).argmax(-1)
-        metrics[name], enough = judge(before, after, labels, head.out_features)
+        metrics[name], enough = judge(before, taken_for(change), labels, head.out_features)
         if not enough:
             break
         level += 1
