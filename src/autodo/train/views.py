@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -28,8 +29,7 @@ def averaged(encode: Callable[[Tensor], Tensor], level: int) -> Callable[[Tensor
     """
 
     def mean(images: Tensor) -> Tensor:
-        features = [encode(view) for view in views(images, level)]
-        return sum(features[1:], features[0]) / len(features)
+        return torch.stack([encode(view) for view in views(images, level)]).mean(0)
 
     return mean
 
@@ -37,7 +37,6 @@ def averaged(encode: Callable[[Tensor], Tensor], level: int) -> Callable[[Tensor
 def views(images: Tensor, level: int) -> Iterator[Tensor]:
     """Images (B, C, H, W) in each of their views, as they are first.
 
-    >>> import torch
     >>> len(list(views(torch.rand(2, 3, 32, 32), 1))), len(list(views(torch.rand(2, 3, 8, 8), 0)))
     (6, 1)
     """
