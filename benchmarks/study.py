@@ -194,11 +194,16 @@ def summary(study: Study) -> Table:
 
 
 def _cell(runs: list[Score], best: bool) -> str:
-    errors = [100 * run.test_error for run in runs]
-    text = f"{mean(errors):.2f}" + (f" ± {stdev(errors):.2f}" if len(errors) > 1 else "")
-    found = [run.auc for run in runs if run.auc is not None]
-    text += f" ({mean(found):.3f})" if found else ""
+    text = "".join(in_short(runs))
     return f"[bold]{text}[/bold]" if best else text
+
+
+def in_short(runs: list[Score]) -> tuple[str, str]:
+    """The error of some runs in percent, and the AUC of wrong labels where they have one."""
+    errors = [100 * run.test_error for run in runs]
+    error = f"{mean(errors):.2f}" + (f" ± {stdev(errors):.2f}" if len(errors) > 1 else "")
+    found = [run.auc for run in runs if run.auc is not None]
+    return error, f" ({mean(found):.3f})" if found else ""
 
 
 def main() -> None:

@@ -14,156 +14,127 @@ import json
 import math
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
-from study import DISTORTIONS, PEOPLE
+from study import DISTORTIONS, PEOPLE, Cell, in_short
 
-from autodo.experiment.compare import CLEANLAB, OURS
+from autodo.experiment.compare import CLEANLAB, OURS, Scores, differences, stored_scores
 
 PLAIN, ADJUSTED = "train + trusted", "train + trusted, logit adjustment"
 COLUMNS = (PLAIN, ADJUSTED, CLEANLAB, OURS)
 NAMES = {"worse_label": "worst", "aggre_label": "majority"}
 UNIFORM = {kind for kind in DISTORTIONS if not kind.endswith("-0.0")}
 
-Runs = dict[str, dict[int, dict[str, Any]]]
-"""By method and seed."""
 
-
-def read(path: Path) -> dict[str, Runs]:
-    """The runs of each cell, of one file or of a folder of comparisons."""
+def read(path: Path) -> dict[Cell, Scores]:
+    """The runs of each cell, of one file or of a folder of comparisons, in the study's order."""
     if path.is_dir():
         stored = {f.parent.name: json.loads(f.read_text()) for f in path.glob("*/compare.json")}
     else:
         stored = json.loads(path.read_text())
-    found: dict[str, Runs] = {}
-    for cell, comparison in stored.items():
-        runs = found.setdefault(cell, {})
-        seeds = {run["seed"] for run in comparison["runs"] if run["method"] == OURS}
-        for run in comparison["runs"]:
-            if run["seed"] in seeds:
-                runs.setdefault(run["method"], {})[run["seed"]] = run
-    return found
+    order = {kind: k for k, kind in enumerate((*DISTORTIONS, *PEOPLE))}
+    found: dict[Cell, Scores] = {}
+    for folder, comparison in stored.items():
+        dataset, _, rest = folder.partition("-")
+        kind, _, trusted = rest.rpartition("-")
+        scores = stored_scores(comparison["runs"])
+        seeds = scores.get(OURS, {}).keys()
+        kept = {m: {s: r for s, r in runs.items() if s in seeds} for m, runs in scores.items()}
+        found[Cell(dataset, kind, int(trusted))] = {m: runs for m, runs in kept.items() if runs}
+    datasets = ("svhn", "cifar10")
+    wanted = [cell for cell in found if cell.dataset in datasets and cell.distortion in order]
+    wanted.sort(key=lambda cell: (datasets.index(cell.dataset), order[cell.distortion]))
+    return {cell: found[cell] for cell in wanted if OURS in found[cell] and len(found[cell]) > 1}
 
 
-def values(runs: Runs, method: str, field: str = "test_error") -> list[float]:
-    found = [run.get(field) for run in runs.get(method, {}).values()]
-    return [100 * value for value in found if value is not None]
-
-
-def average(runs: Runs, method: str, field: str = "test_error") -> float:
-    found = values(runs, method, field)
+def average(runs: Scores, method: str, field: str = "test_error") -> float:
+    values = [getattr(run, field) for run in runs.get(method, {}).values()]
+    found = [100 * value for value in values if value is not None]
     return mean(found) if found else math.nan
 
 
-def paired(runs: Runs, method: str, other: str) -> tuple[float, float, int]:
-    """How much ``method`` has more errors than ``other``, its standard error, and the seeds."""
-    seeds = sorted(runs[method].keys() & runs[other].keys())
-    errors = [100 * (runs[method][s]["test_error"] - runs[other][s]["test_error"]) for s in seeds]
-    spread = stdev(errors) / math.sqrt(len(errors)) if len(errors) > 1 else math.nan
-    return mean(errors), spread, len(errors)
-
-
-def best_other(runs: Runs) -> str:
+def best_other(runs: Scores) -> str:
     return min((m for m in COLUMNS if m in runs and m != OURS), key=lambda m: average(runs, m))
 
 
-def entry(runs: Runs, method: str) -> str:
-    errors = values(runs, method)
-    if not errors:
+def entry(runs: Scores, method: str) -> str:
+    if method not in runs:
         return "-"
-    text = f"{mean(errors):.2f}" + (f" ± {stdev(errors):.2f}" if len(errors) > 1 else "")
+    error, auc = in_short(list(runs[method].values()))
     lowest = min(average(runs, m) for m in COLUMNS if m in runs)
-    text = f"**{text}**" if mean(errors) == lowest else text
-    areas = values(runs, method, "auc")
-    return text + (f" ({mean(areas) / 100:.3f})" if areas else "")
+    return (f"**{error}**" if average(runs, method) == lowest else error) + auc
 
 
-def kinds(cells: dict[str, Runs], trusted: int) -> list[tuple[str, str]]:
-    wanted = [(d, k) for d in ("svhn", "cifar10") for k in (*DISTORTIONS, *PEOPLE)]
-    return [(d, k) for d, k in wanted if f"{d}-{k}-{trusted}" in cells]
+def name_of(cell: Cell) -> str:
+    return f"{cell.dataset} {NAMES.get(cell.distortion, cell.distortion)}"
 
 
-def fewer(runs: Runs) -> float:
+def fewer(runs: Scores) -> float:
     """Share of the errors of the best other method that AutoDO does not make."""
     return 1 - average(runs, OURS) / average(runs, best_other(runs))
 
 
-def table(cells: dict[str, Runs], trusted: int) -> str:
+def table(cells: dict[Cell, Scores], trusted: int) -> str:
     head = f"| {trusted:,} trusted | {' | '.join(COLUMNS)} | fewer errors than the best other |"
     rows = [head, "|---" * (len(COLUMNS) + 2) + "|"]
-    for dataset, kind in kinds(cells, trusted):
-        runs = cells[f"{dataset}-{kind}-{trusted}"]
-        entries = [entry(runs, method) for method in COLUMNS]
-        name = f"{dataset} {NAMES.get(kind, kind)}"
-        rows.append(f"| {name} | {' | '.join(entries)} | {round(100 * fewer(runs))}% |")
+    for cell, runs in cells.items():
+        if cell.trusted == trusted:
+            entries = " | ".join(entry(runs, method) for method in COLUMNS)
+            rows.append(f"| {name_of(cell)} | {entries} | {round(100 * fewer(runs))}% |")
     return "\n".join(rows)
 
 
-def labels_table(cells: dict[str, Runs], trusted: int) -> str:
+def labels_table(cells: dict[Cell, Scores], trusted: int) -> str:
     """What the suggestions make of the labels, and how well wrong ones are ranked."""
     rows = [
         f"| {trusted:,} trusted: cleanlab, AutoDO | labels right after the suggestions | "
         "right labels they change | average precision of wrong labels |",
         "|---|---|---|---|",
     ]
-    for dataset, kind in kinds(cells, trusted):
-        runs = cells[f"{dataset}-{kind}-{trusted}"]
-        if OURS not in runs or not values(runs, OURS, "corrected"):
-            continue
-        pairs = [
-            ", ".join(
-                "-" if math.isnan(x) else f"{x / 100:.3f}" if ratio else f"{x:.1f}"
-                for x in (average(runs, m, field) for m in (CLEANLAB, OURS))
-            )
-            for field, ratio in (
-                ("corrected", False),
-                ("broken", False),
-                ("average_precision", True),
-            )
-        ]
-        rows.append(f"| {dataset} {NAMES.get(kind, kind)} | {' | '.join(pairs)} |")
+
+    def both(runs: Scores, field: str, scale: float, digits: int) -> str:
+        values = (average(runs, method, field) / scale for method in (CLEANLAB, OURS))
+        return ", ".join("-" if math.isnan(x) else f"{x:.{digits}f}" for x in values)
+
+    for cell, runs in cells.items():
+        if cell.trusted == trusted and not math.isnan(average(runs, OURS, "corrected")):
+            labels = [both(runs, field, 1, 1) for field in ("corrected", "broken")]
+            precision = both(runs, "average_precision", 100, 3)
+            rows.append(f"| {name_of(cell)} | {' | '.join([*labels, precision])} |")
     return "\n".join(rows)
 
 
-def goals(cells: dict[str, Runs], trusted: list[int]) -> str:
-    """The goals of the study, counted; a cell without AutoDO or an alternative does not count."""
-    chosen = {
-        (d, k, n): cells[f"{d}-{k}-{n}"]
-        for n in trusted
-        for d, k in kinds(cells, n)
-        if OURS in cells[f"{d}-{k}-{n}"] and len(cells[f"{d}-{k}-{n}"]) > 1
-    }
+def goals(cells: dict[Cell, Scores]) -> str:
+    """The goals of the study, counted."""
     lines, lowest, tied = [], 0, 0
-    for (dataset, kind, n), runs in chosen.items():
-        difference, spread, seeds = paired(runs, OURS, best_other(runs))
-        if difference <= 0:
+    for cell, runs in cells.items():
+        gaps = [100 * gap for gap in differences(runs, best_other(runs))]
+        if mean(gaps) <= 0:
             lowest += 1
             continue
-        tied += difference <= spread
-        lines.append(
-            f"not lowest: {dataset} {kind}, {n:,} trusted: {difference:+.2f}"
-            + (f" ± {spread:.2f} over {seeds} seeds" if seeds > 1 else " in one seed")
-            + f" against {best_other(runs)}"
-        )
+        error = stdev(gaps) / math.sqrt(len(gaps)) if len(gaps) > 1 else math.nan
+        tied += mean(gaps) <= error
+        how = f" ± {error:.2f} over {len(gaps)} seeds" if len(gaps) > 1 else " in one seed"
+        where = f"{cell.dataset} {cell.distortion}, {cell.trusted:,} trusted"
+        lines.append(f"not lowest: {where}: {mean(gaps):+.2f}{how} against {best_other(runs)}")
     worse = [
-        cell
-        for cell, runs in chosen.items()
-        if PLAIN in runs and average(runs, OURS) > average(runs, PLAIN)
+        f"{cell.dataset} {cell.distortion} {cell.trusted:,}"
+        for cell, runs in cells.items()
+        if average(runs, OURS) > average(runs, PLAIN)
     ]
-    distorted = [runs for (_, kind, _), runs in chosen.items() if kind != "1-0.0"]
-    noisy = {c: runs for c, runs in chosen.items() if values(runs, CLEANLAB, "auc")}
-    ahead = sum(average(r, OURS, "auc") > average(r, CLEANLAB, "auc") for r in noisy.values())
-    uniform = [average(r, OURS, "auc") / 100 for (_, k, _), r in noisy.items() if k in UNIFORM]
+    distorted = [runs for cell, runs in cells.items() if cell.distortion != "1-0.0"]
     large = sum(round(fewer(runs), 3) >= 0.1 for runs in distorted)
+    areas = {c: [average(r, m, "auc") / 100 for m in (OURS, CLEANLAB)] for c, r in cells.items()}
+    noisy = {cell: pair for cell, pair in areas.items() if not math.isnan(pair[1])}
+    ahead = sum(ours > theirs for ours, theirs in noisy.values())
+    uniform = [ours for cell, (ours, _) in noisy.items() if cell.distortion in UNIFORM]
     return "\n".join(
         [
-            f"lowest error in {lowest} of {len(chosen)} cells, within a standard error in {tied} "
+            f"lowest error in {lowest} of {len(cells)} cells, within a standard error in {tied} "
             "more",
             *lines,
             f"at least 10% fewer errors than the best other in {large} of {len(distorted)} "
             "distorted cells",
-            f"more errors than train + trusted in {len(worse)}: "
-            + ", ".join(f"{d} {k} {n:,}" for d, k, n in worse),
+            f"more errors than train + trusted in {len(worse)}: {', '.join(worse)}",
             f"AUC of wrong labels ahead of cleanlab's in {ahead} of {len(noisy)}; uniform noise: "
             f"at least {min(uniform):.3f}",
         ]
@@ -175,10 +146,11 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="the file, or the folder of the study")
     parser.add_argument("--trusted", type=int, nargs="+", default=[10000, 1000, 100])
     args = parser.parse_args()
-    cells = read(args.runs)
+    found = read(args.runs)
+    cells = {c: runs for n in args.trusted for c, runs in found.items() if c.trusted == n}
     for number in args.trusted:
         print(table(cells, number), labels_table(cells, number), sep="\n\n", end="\n\n")
-    print(goals(cells, args.trusted))
+    print(goals(cells))
 
 
 if __name__ == "__main__":

@@ -95,10 +95,7 @@ class Comparison:
                 "scores of different settings do not belong in one table",
                 "choose another --out, or start anew with --overwrite",
             )
-        names = {field.name for field in dataclasses.fields(Score)}
-        for row in rows:
-            values = {k: v for k, v in row.items() if k in names}
-            self.scores.setdefault(row["method"], {})[row["seed"]] = Score(**values)
+        self.scores = stored_scores(rows)
 
     def add(self, method: str, seed: int, score: Score) -> None:
         """Keep a score, on disk before anything else happens."""
@@ -143,6 +140,16 @@ class Comparison:
                 settings = dataclasses.replace(config, seed=seed)
                 score = run_method(name, task, settings, build(task, seed), progress=progress)
                 self.add(name, seed, score)
+
+
+def stored_scores(rows: Sequence[Mapping[str, Any]]) -> Scores:
+    """What ``Comparison.add`` wrote as the runs of compare.json."""
+    names = {field.name for field in dataclasses.fields(Score)}
+    scores: Scores = {}
+    for row in rows:
+        values = {k: v for k, v in row.items() if k in names}
+        scores.setdefault(row["method"], {})[row["seed"]] = Score(**values)
+    return scores
 
 
 def compare(

@@ -35,14 +35,21 @@ another class of it, as of left shoes."""
 ENOUGH = 10
 
 
-def draw(count: int, size: tuple[int, int], level: int, generator: Generator | None) -> Tensor:
-    """(level, count) which of the first ``level`` changes each of ``count`` images gets.
+def changes(level: int, size: tuple[int, int]) -> dict[str, Callable[[Tensor], Tensor]]:
+    """The first ``level`` changes; images of a ``size`` (H, W) that is not square have no diagonal.
 
-    All ways are equally likely. Images of a ``size`` (H, W) that is not square have no diagonal.
+    >>> list(changes(3, (8, 8))), list(changes(3, (8, 6))), list(changes(1, (8, 8)))
+    (['mirror', 'upside_down', 'diagonal'], ['mirror', 'upside_down'], ['mirror'])
     """
-    level = min(level, 2) if size[0] != size[1] else level
+    first = list(CHANGES.items())[:level]
+    return {name: change for name, change in first if name != "diagonal" or size[0] == size[1]}
+
+
+def draw(count: int, size: tuple[int, int], level: int, generator: Generator | None) -> Tensor:
+    """(changes, count) which of its changes each of ``count`` images gets; ways equally likely."""
     device = None if generator is None else generator.device
-    return torch.rand((level, count), generator=generator, device=device) < 0.5
+    shape = (len(changes(level, size)), count)
+    return torch.rand(shape, generator=generator, device=device) < 0.5
 
 
 def turn(images: Tensor, level: int, generator: Generator | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from torch import Tensor, nn
 
 from autodo.data.loader import Loader
-from autodo.hyper.symmetry import CHANGES, SYMMETRIES, judge
+from autodo.hyper.symmetry import CHANGES, SYMMETRIES, changes, judge
 from autodo.train.helpers import encoded
 from autodo.train.run_folder import Metrics
 
@@ -44,9 +44,7 @@ def recognised_symmetry(
 
     before = taken_for(lambda images: images)
     level, metrics = 0, {}
-    for name, change in CHANGES.items():
-        if name == "diagonal" and height != width:
-            break
+    for name, change in changes(len(CHANGES), (height, width)).items():
         metrics[name], enough = judge(before, taken_for(change), labels, head.out_features)
         if not enough:
             break

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autodo.hyper.symmetry import CHANGES
+from autodo.hyper.symmetry import changes
 
 STEP = 32
 """Images move by one pixel in so many, and by one at least."""
@@ -40,9 +40,8 @@ def views(images: Tensor, level: int) -> Iterator[Tensor]:
     >>> len(list(views(torch.rand(2, 3, 32, 32), 1))), len(list(views(torch.rand(2, 3, 8, 8), 0)))
     (6, 1)
     """
-    square = images.shape[-1] == images.shape[-2]
     ways = [images]
-    for change in list(CHANGES.values())[: level if square else min(level, 2)]:
+    for change in changes(level, (images.shape[-2], images.shape[-1])).values():
         ways += [change(way) for way in ways]
     for way in ways:
         yield from _moved(way)
