@@ -18,9 +18,11 @@ from statistics import mean, stdev
 from study import DISTORTIONS, PEOPLE, Cell, in_short
 
 from autodo.experiment.compare import CLEANLAB, OURS, Scores, differences, stored_scores
+from autodo.experiment.methods import LONGER
 
 PLAIN, ADJUSTED = "train + trusted", "train + trusted, logit adjustment"
-COLUMNS = (PLAIN, ADJUSTED, CLEANLAB, OURS)
+COLUMNS = (PLAIN, ADJUSTED, LONGER, CLEANLAB, OURS)
+"""Those that any cell has."""
 NAMES = {"worse_label": "worst", "aggre_label": "majority"}
 UNIFORM = {kind for kind in DISTORTIONS if not kind.endswith("-0.0")}
 
@@ -74,11 +76,12 @@ def fewer(runs: Scores) -> float:
 
 
 def table(cells: dict[Cell, Scores], trusted: int) -> str:
-    head = f"| {trusted:,} trusted | {' | '.join(COLUMNS)} | fewer errors than the best other |"
-    rows = [head, "|---" * (len(COLUMNS) + 2) + "|"]
+    columns = [method for method in COLUMNS if any(method in runs for runs in cells.values())]
+    head = f"| {trusted:,} trusted | {' | '.join(columns)} | fewer errors than the best other |"
+    rows = [head, "|---" * (len(columns) + 2) + "|"]
     for cell, runs in cells.items():
         if cell.trusted == trusted:
-            entries = " | ".join(entry(runs, method) for method in COLUMNS)
+            entries = " | ".join(entry(runs, method) for method in columns)
             rows.append(f"| {name_of(cell)} | {entries} | {round(100 * fewer(runs))}% |")
     return "\n".join(rows)
 

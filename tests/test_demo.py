@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from autodo.config import Config
+from autodo.data import Examples
 from autodo.experiment import demo
-from autodo.experiment.methods import BASELINES, Score, run_baseline
+from autodo.experiment.methods import (
+    ALTERNATIVES,
+    BASELINES,
+    LONGER,
+    Score,
+    run_baseline,
+    without_learning,
+)
 from autodo.experiment.task import digits_task
+from autodo.models.head import find_head
+from autodo.train.loop import Trainer
 
 
 def score(error: float, auc: float | None = None) -> Score:
@@ -54,6 +66,27 @@ def test_trusted_alone_takes_as_many_steps_as_the_others() -> None:
     data, changed = BASELINES["trusted alone"](task, config)
     steps = (len(task.train) + len(task.trusted)) // config.batch_size
     assert changed.epochs * (len(data) // config.batch_size) == 10 * steps
+
+
+@pytest.mark.parametrize(("folds", "rounds", "epochs"), [(2, 2, 30), (3, 1, 30), (0, 2, 10)])
+def test_longer_training_takes_as_many_steps_as_all_networks_of_autodo(
+    folds: int, rounds: int, epochs: int
+) -> None:
+    task = digits_task(noise=0.4)
+    config = Config(
+        epochs=10, batch_size=10, belief_folds=folds, belief_rounds=rounds, device="cpu"
+    )
+    data, changed = ALTERNATIVES[LONGER](task, without_learning(config))
+    assert changed.epochs == epochs
+    assert changed.prior_adjustment == 1
+
+    def steps(data: Examples, config: Config) -> int:
+        model = demo.digits_model(0)
+        head = find_head(model, data.images[:2].float())
+        return Trainer(model, head, data, task.trusted, config).total_steps
+
+    of_theta = dataclasses.replace(config, start_epoch=config.epochs)  # and none of lambda
+    assert steps(data, changed) == pytest.approx(steps(task.train, of_theta), rel=0.02)
 
 
 def test_baselines_learn_nothing_of_the_dataset() -> None:

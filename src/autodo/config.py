@@ -66,7 +66,7 @@ class Config:
     policy: str = "none"
     """Augmentation by fixed rules before the learned one, such as "standard:cifar" or
     "randaugment:3,7+standard:svhn"; autodo.policies lists them."""
-    symmetry: str = "none"
+    symmetry: str = "auto"
     """Whether images are also mirrored ("mirror"), put upside down too ("flips"), and turned by
     quarters too ("turns"), in equal shares, or not ("none"). "auto" asks the first networks of
     ``belief_folds``: what they recognise nearly as well is used in all later ones."""
@@ -96,6 +96,10 @@ class Config:
     belief_epochs: int | None = None
     """Epochs of each of those networks, over the folds it sees; None is as many as ``epochs``, so
     that a round takes (folds - 1) times the steps of the training that follows."""
+    warm_start: bool = True
+    """Networks of a later round go on from the weights of the one that left out the same fold in
+    the round before, the last network from those of the last of them; otherwise each starts from
+    the initial weights."""
     belief_share: float = 0.5
     """How much of the belief behind a label is, in the end, that of the last network itself, an
     average over its epochs and augmentations from E on in which late ones count more; 0 leaves the
@@ -220,6 +224,7 @@ class Config:
             "batch_size": 256,
             "lr": 0.1,
             "weight_decay": 1e-4,
+            "symmetry": "none",
             "loss": "symmetric_kl",
             "smoothing": 0.1,
             "belief_folds": 0,

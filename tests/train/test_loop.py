@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 
 import pytest
 import torch
@@ -18,7 +19,9 @@ from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import follow
 from autodo.train import hyper_optimizer
 from autodo.train.loop import Trainer
+from autodo.train.phases import Phase
 from autodo.train.points import points_table
+from autodo.train.run_folder import Metrics
 
 QUICK = Config(
     epochs=4,
@@ -98,18 +101,60 @@ def test_phases_come_in_order(task: Task) -> None:
     assert not torch.equal(run.head.weight, initial)
 
 
-def test_every_phase_starts_from_the_same_weights(task: Task) -> None:
-    """With a rate of nothing they never leave them."""
-    run = trainer(task, dataclasses.replace(QUICK, lr=1e-12, weight_decay=0.0, learn_augment=False))
+@pytest.mark.parametrize(
+    ("warm", "starts"),
+    [(True, [0, 0, 1, 10, 10 + 1000]), (False, [0, 0, 0, 0, 0])],
+    ids=["warm", "anew"],
+)
+def test_a_network_goes_on_from_the_one_that_left_out_the_same_fold(
+    task: Task, monkeypatch: pytest.MonkeyPatch, warm: bool, starts: list[int]
+) -> None:
+    """The last goes on from the last of them. A mark is put on each network when it has judged."""
+    marks, believe = [1, 10, 100, 1000], Trainer._believe
+
+    def marked(self: Trainer, fold: int, *, asked: bool) -> Metrics:
+        metrics = believe(self, fold, asked=asked)
+        self.head.weight.data += marks.pop(0)
+        return metrics
+
+    monkeypatch.setattr(Trainer, "_believe", marked)
+    still = dataclasses.replace(
+        QUICK, epochs=1, belief_epochs=1, belief_rounds=2, lr=1e-12, weight_decay=0.0,
+        warm_start=warm,
+    )  # fmt: skip
+    run, began = trainer(task, still), []
+    begin = run._begin
+
+    def noted(phase: Phase) -> None:
+        begin(phase)
+        began.append(run.head.weight.detach().clone())
+
+    monkeypatch.setattr(run, "_begin", noted)
     initial = run.head.weight.detach().clone()
-    with torch.no_grad():
-        epochs = run.epochs()
-        with torch.enable_grad():
-            next(epochs), next(epochs)
-        run.head.weight += 1
-        with torch.enable_grad():
-            next(epochs)
-    torch.testing.assert_close(run.head.weight.detach(), initial)
+    list(run.epochs())
+    for weight, mark in zip(began, starts, strict=True):
+        torch.testing.assert_close(weight, initial + mark, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("warm", [True, False], ids=["warm", "anew"])
+def test_a_run_taken_up_after_any_epoch_ends_bit_for_bit_the_same(task: Task, warm: bool) -> None:
+    config = dataclasses.replace(QUICK, epochs=2, belief_rounds=2, warm_start=warm)
+    whole = trainer(task, config)
+    kept = []
+    for _ in whole.epochs():
+        buffer = io.BytesIO()
+        torch.save(whole.state(), buffer)
+        kept.append(buffer)
+    assert len(kept) == config.total_epochs
+    for buffer in kept[:-1]:
+        run = trainer(task, config, digits_model(1))  # other initial weights: nothing is left
+        run.load(torch.load(io.BytesIO(buffer.getvalue()), weights_only=True))
+        list(run.epochs())
+        for name, value in whole.model.state_dict().items():
+            assert torch.equal(run.model.state_dict()[name], value), name
+        assert torch.equal(run.data.table("label").rows, whole.data.table("label").rows)
+    sizes = [len(buffer.getvalue()) for buffer in kept]
+    assert sizes[-1] < min(sizes[:-2])  # the last network has begun: no other weights are kept
 
 
 def test_a_second_round_learns_from_the_labels_of_the_first(task: Task) -> None:

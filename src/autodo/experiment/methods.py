@@ -1,7 +1,8 @@
 """What a user could do with a messy and a trusted set: the alternatives, and AutoDO.
 
-All methods share the network, its initial weights, the number of steps, the schedule and the
-initial augmentation; they differ in which points they train on and in what is learned of them.
+All methods share the network, its initial weights, the epochs, the schedule and the initial
+augmentation; they differ in which points they train on and in what is learned of them. AutoDO's
+network has gone on from others before; one alternative takes as many steps as all of them.
 """
 
 from __future__ import annotations
@@ -58,6 +59,14 @@ def class_balanced(task: Task, config: Config) -> tuple[Examples, Config]:
     return task.train, joined
 
 
+def as_many_steps(task: Task, config: Config) -> tuple[Examples, Config]:
+    """Logit adjustment, with the steps of AutoDO's networks before the last spent on longer
+    training."""
+    before = dataclasses.replace(config, learn_labels=True).epochs_before  # each without a fold
+    more = before * (config.belief_folds - 1) // max(config.belief_folds, 1)
+    return logit_adjusted(task, dataclasses.replace(config, epochs=config.epochs + more))
+
+
 BASELINES: dict[str, Callable[[Task, Config], tuple[Examples, Config]]] = {
     "plain": plain,
     "trusted alone": trusted_alone,
@@ -67,7 +76,8 @@ BASELINES: dict[str, Callable[[Task, Config], tuple[Examples, Config]]] = {
 """The alternatives that need one training each; the demo shows these."""
 
 BALANCED = "train + trusted, balanced classes"
-ALTERNATIVES = {**BASELINES, BALANCED: class_balanced}
+LONGER = "logit adjustment, as many steps as AutoDO"
+ALTERNATIVES = {**BASELINES, BALANCED: class_balanced, LONGER: as_many_steps}
 
 
 def without_learning(config: Config) -> Config:

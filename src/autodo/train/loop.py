@@ -116,7 +116,10 @@ class Trainer:
         self.history: list[Metrics] = []
         self.phases = phases(config)
         self.fold = deal(train.labels, trusted.labels, config)
-        self.initial = copied(self.model) if len(self.phases) > 1 else {}
+        initial = copied(self.model) if len(self.phases) > 1 else {}
+        self.starts: dict[int | None, dict[str, Tensor]]
+        """Weights of the next network that leaves out a fold, and of the last one."""
+        self.starts = dict.fromkeys((phase.fold for phase in self.phases), initial)
         if config.learn_labels and self.data.logit_adjustment is not None:
             every = torch.arange(len(points), device=self.device)
             for part in (every[: self.count], every[self.count :]):
@@ -165,6 +168,8 @@ class Trainer:
                 metrics |= self._descend_theta(epoch, phase)
                 if phase.fold is not None and epoch + 1 == phase.end:
                     metrics |= self._believe(phase.fold, asked=self._finds_symmetry(phase))
+                    if config.warm_start:
+                        self.starts[phase.fold] = self.starts[None] = copied(self.model)
                 if epoch >= config.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
                     self._adjust_prior()
@@ -231,7 +236,7 @@ class Trainer:
     def _begin(self, phase: Phase) -> None:
         """Before the first pass of a phase: its network, and logits adjusted to its class mix."""
         if phase.start > 0:
-            self.take.start_anew(self.initial)
+            self.take.start_from(self.starts[phase.fold])
         if phase.fold is None:
             self._adjust_prior()
             if self.config.follows:
@@ -384,13 +389,13 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that changes during a run."""
+        to_begin = [phase.fold for phase in self.phases if phase.start >= max(len(self.history), 1)]
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "data": self.data.state_dict(),
             "history": self.history,
-            # Every phase but the first begins with them; the last has begun.
-            "initial": self.initial if len(self.history) <= self.phases[-1].start else {},
+            "starts": {fold: self.starts[fold] for fold in to_begin},
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -399,4 +404,4 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.data.load_state_dict(state["data"])
         self.history = list(state["history"])
-        self.initial = state["initial"]
+        self.starts = state["starts"]

@@ -3,8 +3,9 @@
 What a network believes of a point is worth something as long as it has not seen the point's label.
 So the points are dealt out to folds, training and trusted ones alike, and the networks of the first
 phases learn from the given labels of all folds but one each. ``train.belief`` makes labels of
-what they believe. In a second round such networks learn from those labels. The last phase begins
-with the labels of the last round; every phase begins with the same initial weights.
+what they believe. In a second round the same networks go on, with those labels. The last phase
+begins with the labels of the last round and the weights of its last network. So no network has ever
+seen the fold that it judges, and nearly all steps of a run serve the network that stays.
 """
 
 from __future__ import annotations

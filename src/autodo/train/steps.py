@@ -92,7 +92,7 @@ class Steps:
         (loss,) = (self._given if given else self._theta)(images, index, noise)
         return loss
 
-    def start_anew(self, state: dict[str, Tensor]) -> None:
+    def start_from(self, state: dict[str, Tensor]) -> None:
         """Give the network the weights ``state`` and the optimizer nothing to remember."""
         self.model.load_state_dict(state)
         for held in self.optimizer.state.values():
