@@ -25,6 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
+FINER = (2**0.25, 2**0.125)
+"""Steps around the best of them: half and a quarter of theirs."""
 NONE, UNIFORM, BY_CLASS = "none", "uniform", "by class"
 SHRINKAGE = 50.0
 """Points per class that the uniform-noise model counts as in the estimate of T."""
@@ -119,6 +121,8 @@ def _climb(fit: Callable[[float], LabelPosterior], temperatures: Sequence[float]
 
     Most fits need not be made: from there the likelihood has one hill. Far above 1, where 30
     iterations do not always settle between flat beliefs and few wrong labels, there can be others.
+    Then finer steps around it: between two temperatures a belief that is taken for too sure, with
+    some noise, would stand in for the right one without.
     """
     start = min(range(len(temperatures)), key=lambda k: abs(math.log(temperatures[k])))
     best, at = fit(temperatures[start]), start
@@ -130,6 +134,13 @@ def _climb(fit: Callable[[float], LabelPosterior], temperatures: Sequence[float]
             best, at = other, at + step
         if at != start:
             break
+    for factor in FINER:
+        for tau in (best.temperature * factor, best.temperature / factor):
+            if temperatures[0] <= tau <= temperatures[-1]:
+                other = fit(tau)
+                if other.log_likelihood > best.log_likelihood:
+                    best = other
+                    break
     return best
 
 
