@@ -79,11 +79,14 @@ def label_posterior(
             as well. Wrong labels are else explained by a belief that is taken for very unsure
             as well as by noise, where they are few or where such a belief foretells them.
 
-    Forty beliefs, all but the last in keeping with the given label; that one is taken for wrong:
+    Forty beliefs, all but the last in keeping with the given label. Trusted points say that such a
+    belief is right, so that label is taken for wrong:
 
     >>> belief = torch.tensor([[0.99, 0.01], [0.01, 0.99]]).log().repeat(20, 1)
     >>> given = torch.tensor([0, 1] * 19 + [0, 0])
-    >>> label_posterior(belief, given, torch.tensor([0.5, 0.5])).labels[-2:].argmax(-1)
+    >>> trusted = belief, torch.tensor([0, 1] * 20)
+    >>> posterior = label_posterior(belief, given, torch.tensor([0.5, 0.5]), trusted=trusted)
+    >>> posterior.labels[-2:].argmax(-1)
     tensor([0, 1])
     """
     count, classes = log_belief.shape
