@@ -22,7 +22,7 @@ from autodo.experiment.methods import LONGER
 
 PLAIN, ADJUSTED = "train + trusted", "train + trusted, logit adjustment"
 COLUMNS = (PLAIN, ADJUSTED, LONGER, CLEANLAB, OURS)
-"""Those that any cell has."""
+"""In this order, of which a table shows those that any cell has."""
 NAMES = {"worse_label": "worst", "aggre_label": "majority"}
 UNIFORM = {kind for kind in DISTORTIONS if not kind.endswith("-0.0")}
 

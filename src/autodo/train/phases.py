@@ -5,7 +5,7 @@ So the points are dealt out to folds, training and trusted ones alike, and the n
 phases learn from the given labels of all folds but one each. ``train.belief`` makes labels of
 what they believe. In a second round the same networks go on, with those labels. The last phase
 begins with the labels of the last round and the weights of its last network. So no network has ever
-seen the fold that it judges, and nearly all steps of a run serve the network that stays.
+seen the fold that it judges, and two thirds of the default's steps teach the network that stays.
 """
 
 from __future__ import annotations
