@@ -253,3 +253,42 @@ def test_many_right_labels_stay_whatever_few_trusted_points_say() -> None:
         made = label_posterior(belief, true, shares, trusted=(belief[some], true[some]))
         changed = float((made.labels.argmax(-1) != true).float().mean())
         assert changed < 0.005
+
+
+TEN = 10
+
+
+def next_class(count: int, seed: int, learned: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Beliefs of points, given and true labels, of which three in ten are the next class.
+
+    ``learned``: how much of that a network has learned.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    clear = (6 * torch.randn(count, TEN, generator=generator)).softmax(-1)
+    true = torch.multinomial(clear, 1, generator=generator)[:, 0]
+    moved = torch.rand(count, generator=generator) < 0.3
+    given = torch.where(moved, (true + 1) % TEN, true)
+    belief = (1 - 0.3 * learned) * clear + 0.3 * learned * clear.roll(1, -1) + 1e-3
+    noise = 0.2 * torch.randn(count, TEN, generator=generator)
+    return (belief.log() + noise).log_softmax(-1), given, true
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_that_one_belief_has_shown_is_not_none_to_the_next(seed: int) -> None:
+    """A belief that has learned a twentieth of the noise explains few labels as well without it."""
+    shares = torch.full((TEN,), 1 / TEN)
+
+    def seen(learned: float) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        of_trusted, _, labels = next_class(25, seed + 50, learned)
+        return next_class(300, seed, learned)[0], (of_trusted, labels)
+
+    _, given, true = next_class(300, seed, 0.0)
+    (first, at_first), (belief, trusted) = seen(0.0), seen(0.05)
+    shown = label_posterior(first, given, shares, trusted=at_first)
+    assert shown.kind == BY_CLASS
+    alone = label_posterior(belief, given, shares, trusted=trusted)
+    assert alone.kind == NONE
+    both = label_posterior(belief, given, shares, trusted=trusted, before=shown.evidence)
+    assert both.kind == BY_CLASS
+    assert both.evidence[NONE] == pytest.approx(shown.evidence[NONE] + alone.evidence[NONE])
+    assert float((both.labels.argmax(-1) == true).float().mean()) > 0.9

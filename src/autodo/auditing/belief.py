@@ -65,10 +65,12 @@ def estimate_labels(
     *,
     least_temperature: float = 0.0,
     trusted: tuple[Tensor, Tensor] | None = None,
+    before: Labels | None = None,
 ) -> Labels:
     """Estimate noise, temperature and class mix on some of the points, to be used on all.
 
-    ``trusted``: beliefs of trusted points, which no head has seen, and their labels.
+    ``trusted``: beliefs of trusted points, which no head has seen, and their labels. ``before``:
+    what an earlier belief said, which has a say in which kind of noise it is.
     """
     count, classes = log_belief.shape
     limit = max(POSTERIOR_POINTS, 100 * classes)
@@ -76,6 +78,7 @@ def estimate_labels(
     noise = label_posterior(
         log_belief[some], given[some], trusted_shares,
         least_temperature=least_temperature, trusted=trusted,
+        before=None if before is None or before.noise is None else before.noise.evidence,
     )  # fmt: skip
     if math.isinf(noise.temperature):
         nothing = torch.zeros(classes, device=log_belief.device)
@@ -181,7 +184,7 @@ def learn(
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
         belief, of_trusted = _belief(heads, features, fold), heads.belief(trusted, trusted_fold)
         labels = estimate_labels(
-            belief, given, shares, generator, trusted=(of_trusted, trusted_labels),
+            belief, given, shares, generator, trusted=(of_trusted, trusted_labels), before=labels,
             least_temperature=_temperature(of_trusted, trusted_labels),
         )  # fmt: skip
         tell()

@@ -16,8 +16,8 @@ be told from labels that are all wrong; then the given labels stand.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -27,7 +27,7 @@ from torch import Tensor
 TEMPERATURES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6, 8.0)
 FINER = (2**0.25, 2**0.125)
 """Steps around the best of them: half and a quarter of theirs."""
-NONE, UNIFORM, BY_CLASS = "none", "uniform", "by class"
+KINDS = NONE, UNIFORM, BY_CLASS = "none", "uniform", "by class"
 SHRINKAGE = 50.0
 """Points per class that the uniform-noise model counts as in the estimate of T."""
 GIVEN_COUNT_AS = 500
@@ -56,6 +56,8 @@ class LabelPosterior:
     """pi: (C,), the true mix of classes in train."""
     log_likelihood: float
     """Of a given label under the model, the mean; what trusted points add is shared out."""
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    """Of each kind of noise: its log-likelihood less its price, and that of beliefs before."""
 
 
 def label_posterior(
@@ -65,6 +67,7 @@ def label_posterior(
     *,
     least_temperature: float = 0.0,
     trusted: tuple[Tensor, Tensor] | None = None,
+    before: Mapping[str, float] | None = None,
     iterations: int = 30,
 ) -> LabelPosterior:
     """Weigh belief against given labels.
@@ -78,6 +81,9 @@ def label_posterior(
         trusted: (m, C) and (m,), beliefs of such points and their labels, whose likelihood counts
             as well. Wrong labels are else explained by a belief that is taken for very unsure
             as well as by noise, where they are few or where such a belief foretells them.
+        before: the evidence of beliefs before, which counts as much when the kind of noise is
+            chosen. A belief that has learned from labels which lean on the given ones foretells
+            some of their noise, and alone may make it seem none.
 
     Forty beliefs, all but the last in keeping with the given label. Trusted points say that such a
     belief is right, so that label is taken for wrong:
@@ -100,8 +106,12 @@ def label_posterior(
         both = found.log_likelihood + weight * _likelihood(trusted, tau)
         return replace(found, log_likelihood=both)
 
-    fits = [_climb(partial(fit, kind), temperatures) for kind in (NONE, UNIFORM, BY_CLASS)]
-    best = max(fits, key=lambda fit: count * fit.log_likelihood - _price(fit, count))
+    fits = {kind: _climb(partial(fit, kind), temperatures) for kind in KINDS}
+    evidence = {
+        kind: count * fit.log_likelihood - _price(fit, count) + (before or {}).get(kind, 0.0)
+        for kind, fit in fits.items()
+    }
+    best = fits[max(KINDS, key=evidence.__getitem__)]
     given = F.one_hot(labels, classes).to(log_belief.dtype)
     shares = given.mean(0)
     without = float(shares.log()[labels].mean()) + weight * _likelihood(trusted, math.inf)
@@ -116,7 +126,7 @@ def label_posterior(
             class_shares=shares,
             log_likelihood=without,
         )
-    return best
+    return replace(best, evidence=evidence)
 
 
 def _climb(fit: Callable[[float], LabelPosterior], temperatures: Sequence[float]) -> LabelPosterior:
