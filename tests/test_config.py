@@ -67,7 +67,7 @@ def test_a_file_is_loaded(tmp_path: Path) -> None:
 def test_the_papers_figures() -> None:
     """Appendix A of the paper."""
     paper = Config.paper()
-    assert (paper.epochs, paper.batch_size, paper.hyper_start) == (200, 256, 50)
+    assert (paper.epochs, paper.batch_size, paper.hyper_epochs) == (200, 256, 150)
     assert (paper.lambda_optimizer, paper.label_lr, paper.loss) == (
         "rmsprop",
         0.05,
@@ -83,11 +83,10 @@ def test_solvers() -> None:
     assert isinstance(Config(solver="identity").make_solver(), Identity)
 
 
-def test_e_is_a_quarter_of_the_passes_over_all_points() -> None:
-    assert Config(epochs=60).hyper_start == 2 * 2 * 60 + 15
-    assert Config(epochs=60, belief_folds=0).hyper_start == 15
-    assert Config(epochs=60, belief_epochs=10).hyper_start == 2 * 2 * 10 + 15
-    assert Config(epochs=60, start_epoch=50).hyper_start == 2 * 2 * 60 + 50
+def test_lambda_is_learned_in_three_quarters_of_the_passes_over_all_points() -> None:
+    assert Config(epochs=60).hyper_epochs == 45
+    assert Config(epochs=60, start_epoch=50).hyper_epochs == 10
+    assert Config(epochs=60, start_epoch=70).hyper_epochs == 0
 
 
 def test_learns_names_the_tables() -> None:

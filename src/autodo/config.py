@@ -49,7 +49,8 @@ class Config:
     """
 
     epochs: int = 60
-    """Passes of the network over the training set; what ``belief_folds`` takes comes before."""
+    """Passes of the network over the training set; what ``belief_folds`` takes comes before, or, of
+    rounds that are not needed, on top."""
     batch_size: int = 128
     """Points per training step; capped at the size of the set."""
     lr: float = 0.02
@@ -91,8 +92,9 @@ class Config:
     so many folds. What each believes of its own fold, which it has not seen, sets the labels to
     begin with. 0 is the paper's way: none."""
     belief_rounds: int = 2
-    """How often networks do so; from the second round on they learn from the labels of the one
-    before instead of the given ones."""
+    """How often networks do so, at the most; from the second round on they learn from the labels of
+    the one before instead of the given ones. Where a round finds hardly a wrong label no other
+    follows, and the last network takes the steps of the rest."""
     belief_epochs: int | None = None
     """Epochs of each of those networks, over the folds it sees; None is as many as ``epochs``, so
     that a round takes (folds - 1) times the steps of the training that follows."""
@@ -262,22 +264,17 @@ class Config:
 
     @property
     def epochs_before(self) -> int:
-        """Epochs of the networks whose belief the labels begin with, all together."""
+        """Epochs of the networks whose belief the labels begin with, at the most, all together."""
         if not self.learn_labels:
             return 0
         each = self.belief_epochs or self.epochs
         return self.belief_rounds * self.belief_folds * each
 
     @property
-    def total_epochs(self) -> int:
-        """Epochs of a run, those before included."""
-        return self.epochs_before + self.epochs
-
-    @property
-    def hyper_start(self) -> int:
-        """E as a number of epochs from the start of the run."""
+    def hyper_epochs(self) -> int:
+        """Epochs of the last network in which lambda is learned: all after E."""
         start = self.epochs // 4 if self.start_epoch is None else self.start_epoch
-        return self.epochs_before + start
+        return max(0, self.epochs - start)
 
     def make_solver(self) -> Solver:
         """The solver that the fields describe."""

@@ -129,7 +129,7 @@ def _run(trainer: Trainer, folder: RunFolder | None, reporter: Reporter) -> None
     config = trainer.config
     if folder is None:
         for metrics in trainer.epochs():
-            reporter.epoch(metrics, config.total_epochs)
+            reporter.epoch(metrics, trainer.plan.epochs)
         return
     writer = SummaryWriter(str(folder.tensorboard), purge_step=len(trainer.history) + 1)
     interval = Interval(config.checkpoint_every)
@@ -137,11 +137,11 @@ def _run(trainer: Trainer, folder: RunFolder | None, reporter: Reporter) -> None
         for metrics in trainer.epochs():
             folder.append_metrics(metrics)
             _to_tensorboard(writer, metrics)
-            last = metrics["epoch"] == config.total_epochs
+            last = metrics["epoch"] == trainer.plan.epochs
             if interval.is_over(metrics["epoch"]) or last:
                 with interval.writing():
                     folder.save_checkpoint(trainer.state())
-            reporter.epoch(metrics, config.total_epochs)
+            reporter.epoch(metrics, trainer.plan.epochs)
     finally:
         writer.close()
 

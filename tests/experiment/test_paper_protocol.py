@@ -111,12 +111,12 @@ def test_small_scale_keeps_the_order_of_events_and_what_is_learned() -> None:
         cell = find("svhn", "100-0.1", method)
         small, full = settings(cell, scale=SMALL), settings(cell, scale=FULL)
         assert small.learns == full.learns
-        assert 0 < small.hyper_start < small.epochs < 20
-    starts = [
-        settings(find("svhn", "100-0.1", name), scale=SMALL).hyper_start
+        assert 0 < small.hyper_epochs < small.epochs < 20
+    learned = [
+        settings(find("svhn", "100-0.1", name), scale=SMALL).hyper_epochs
         for name in ("aws-E10", "aws", "aws-E150", "aws-E190")
     ]
-    assert starts == sorted(set(starts))
+    assert learned == sorted(set(learned), reverse=True)
 
 
 def test_imagenet_in_small_is_not_cropped_to_more_than_it_has() -> None:

@@ -127,7 +127,7 @@ def train(
     with reporting(progress, total=trainer.total_steps, title=title) as reporter:
         trainer.on_step = reporter.step
         for metrics in trainer.epochs():
-            reporter.epoch(metrics, config.total_epochs)
+            reporter.epoch(metrics, trainer.plan.epochs)
     return model
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from autodo.hyper.augment import INITIAL_PROBABILITY, OPERATIONS
 from autodo.report.run import Run
+from autodo.train.phases import plan
 from autodo.train.recognition import in_words
 
 BINS = 40
@@ -128,11 +129,11 @@ def curves(run: Run) -> dict[str, Any]:
         for name in ("train_loss", "trusted_loss", "test_loss", "trusted_error", "test_error")
         if any(m.get(name) is not None for m in run.metrics)
     ]
-    config = run.config
-    learned = config.learns and config.hyper_start < config.total_epochs
+    made = plan(run.config, run.metrics)
+    learned = run.config.learns and made.hyper_start < made.epochs
     return {
         "epochs": [m["epoch"] for m in run.metrics],
         "series": series,
-        "epochs_before": config.epochs_before,
-        "lambda_start": config.hyper_start if learned else None,
+        "epochs_before": made.phases[-1].start,
+        "lambda_start": made.hyper_start if learned else None,
     }

@@ -33,13 +33,14 @@ from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
-from autodo.train.helpers import EVALUATION_BATCH, check_finite, copied, encoded, scores, seeded
+from autodo.train.helpers import EVALUATION_BATCH, check_finite, encoded, scores, seeded
 from autodo.train.hyper_optimizer import evaluating
-from autodo.train.phases import Phase, deal, phases
+from autodo.train.phases import Phase, deal, plan
 from autodo.train.recognition import recognised_symmetry
 from autodo.train.recorded_policy import RecordedPolicy
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine, mixing
+from autodo.train.starts import Starts
 from autodo.train.steps import Steps
 from autodo.train.trusted import trusted_features
 from autodo.train.views import averaged
@@ -114,12 +115,9 @@ class Trainer:
         self.take = Steps(self.model, head, self.data, config, self.device)
         self.hyper, self.optimizer = self.take.hyper, self.take.optimizer
         self.history: list[Metrics] = []
-        self.phases = phases(config)
+        self.plan = plan(config)
         self.fold = deal(train.labels, trusted.labels, config)
-        initial = copied(self.model) if len(self.phases) > 1 else {}
-        self.starts: dict[int | None, dict[str, Tensor]]
-        """Weights of the next network that leaves out a fold, and of the last one."""
-        self.starts = dict.fromkeys((phase.fold for phase in self.phases), initial)
+        self.starts = Starts(self.model, self.plan, warm=config.warm_start)
         if config.learn_labels and self.data.logit_adjustment is not None:
             every = torch.arange(len(points), device=self.device)
             for part in (every[: self.count], every[self.count :]):
@@ -128,7 +126,7 @@ class Trainer:
     @property
     def total_steps(self) -> int:
         """Steps of both loops over the whole run."""
-        return self._steps_until(self.config.total_epochs)
+        return self._steps_until(self.plan.epochs)
 
     @property
     def done_steps(self) -> int:
@@ -136,10 +134,10 @@ class Trainer:
         return self._steps_until(len(self.history))
 
     def _steps_until(self, epoch: int) -> int:
-        hyper = max(0, epoch - self.config.hyper_start) if self.config.learns else 0
+        hyper = max(0, epoch - self.plan.hyper_start) if self.config.learns else 0
         return hyper * self.hyper_steps + sum(
             max(0, min(epoch, phase.end) - phase.start) * self._steps_of(phase)
-            for phase in self.phases
+            for phase in self.plan.phases
         )
 
     def _steps_of(self, phase: Phase) -> int:
@@ -156,9 +154,8 @@ class Trainer:
     def epochs(self) -> Iterator[Metrics]:
         """Alg. 1, from the epoch after the history to the last; yields each epoch's metrics."""
         config = self.config
-        for epoch in range(len(self.history), config.total_epochs):
-            start = time.perf_counter()
-            phase = next(phase for phase in self.phases if epoch < phase.end)
+        while (epoch := len(self.history)) < self.plan.epochs:
+            start, phase = time.perf_counter(), self.plan.at(epoch)
             metrics: Metrics = {"epoch": epoch + 1}
             if phase.fold is not None:
                 metrics["fold"] = phase.fold + 1
@@ -168,22 +165,22 @@ class Trainer:
                 metrics |= self._descend_theta(epoch, phase)
                 if phase.fold is not None and epoch + 1 == phase.end:
                     metrics |= self._believe(phase.fold, asked=self._finds_symmetry(phase))
-                    if config.warm_start:
-                        self.starts[phase.fold] = self.starts[None] = copied(self.model)
-                if epoch >= config.hyper_start and config.learns:
+                    self.starts.keep(phase, self.model)
+                if epoch >= self.plan.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
                     self._adjust_prior()
-                    if config.follows and epoch + 1 == config.total_epochs:
+                    if config.follows and epoch + 1 == self.plan.epochs:
                         settle(self.data, self.count)
             if (epoch + 1 - phase.start) % config.measure_every == 0 or epoch + 1 == phase.end:
                 metrics |= self._measure(epoch)
             metrics["seconds"] = time.perf_counter() - start
             self.history.append(metrics)
+            self.plan = plan(config, self.history)
             yield metrics
 
     def _descend_theta(self, epoch: int, phase: Phase | None = None) -> Metrics:
         """The inner loop: one pass of SGD on L = mean_i w_i l_i, or on the given labels before."""
-        phase = self.phases[-1] if phase is None else phase
+        phase = self.plan.phases[-1] if phase is None else phase
         config, generator = self.config, self._generator(AUGMENT, epoch)
         watch = Watch(
             "the training loss",
@@ -236,7 +233,7 @@ class Trainer:
     def _begin(self, phase: Phase) -> None:
         """Before the first pass of a phase: its network, and logits adjusted to its class mix."""
         if phase.start > 0:
-            self.take.start_from(self.starts[phase.fold])
+            self.take.start_from(self.starts[phase])
         if phase.fold is None:
             self._adjust_prior()
             if self.config.follows:
@@ -308,9 +305,8 @@ class Trainer:
             "the features or the learned rows of these points are not finite",
             "look at these examples; lower augment_lr, weight_lr and label_lr",
         )
-        elapsed = (epoch - config.hyper_start) * self.hyper_steps
-        visits = config.total_epochs - config.hyper_start
-        whole = visits * self.hyper_steps
+        elapsed = (epoch - self.plan.hyper_start) * self.hyper_steps
+        whole = config.hyper_epochs * self.hyper_steps
         warmup = config.warmup_epochs * self.hyper_steps
         batches = self.points.batches(
             self.hyper_batch_size,
@@ -320,7 +316,7 @@ class Trainer:
         )
         visited = islice(batches, 0, None, config.hyper_every)
         trusted = self.trusted_features(epoch)
-        follow = mixing(visits, config.belief_share) if config.follows else None
+        follow = mixing(config.hyper_epochs, config.belief_share) if config.follows else None
         diverged = []
         with evaluating(self.model):
             for k, (images, index, noise) in enumerate(self.prepared(visited, generator)):
@@ -358,7 +354,7 @@ class Trainer:
         with evaluating(self.model):
             features, labels = encoded(self.trusted, encoder), self.trusted.labels
             metrics = {f"trusted_{k}": v for k, v in scores(self.head, features, labels).items()}
-            if epoch < self.phases[-1].start:
+            if self.plan.at(epoch).fold is not None:
                 return metrics  # of a network that serves to judge labels
             if self.test is not None:
                 found = scores(self.head, encoded(self.test, encoder), self.test.labels)
@@ -389,13 +385,12 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """All that changes during a run."""
-        to_begin = [phase.fold for phase in self.phases if phase.start >= max(len(self.history), 1)]
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "data": self.data.state_dict(),
             "history": self.history,
-            "starts": {fold: self.starts[fold] for fold in to_begin},
+            "starts": self.starts.state(self.plan, len(self.history)),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -404,4 +399,5 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.data.load_state_dict(state["data"])
         self.history = list(state["history"])
-        self.starts = state["starts"]
+        self.plan = plan(self.config, self.history)
+        self.starts.weights = state["starts"]

@@ -6,11 +6,14 @@ phases learn from the given labels of all folds but one each. ``train.belief`` m
 what they believe. In a second round the same networks go on, with those labels. The last phase
 begins with the labels of the last round and the weights of its last network. So no network has ever
 seen the fold that it judges, and two thirds of the default's steps teach the network that stays.
+Where the first round finds hardly a wrong label there is no second, and the last phase is longer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 import torch
 from torch import Tensor
@@ -18,7 +21,11 @@ from torch import Tensor
 from autodo.auditing.heads import split
 from autodo.config import Config
 from autodo.data.randomness import derive
+from autodo.train.run_folder import Metrics
 
+WORTH_A_ROUND = 0.02
+"""Share of labels drawn at random, as a round finds it, from which on another round is made; it
+could correct no more labels than that."""
 FOLDS = 7
 """Purpose of the random numbers that deal the points out."""
 
@@ -41,20 +48,54 @@ class Phase:
         return self.start + self.epochs
 
 
-def phases(config: Config) -> list[Phase]:
-    """All phases of a run, in order.
+@dataclass(frozen=True)
+class Plan:
+    """The phases of a run, in order, and when lambda begins to be learned."""
 
-    >>> [(phase.start, phase.fold, phase.given) for phase in phases(Config(epochs=10))]
+    phases: tuple[Phase, ...]
+    hyper_start: int
+    """E, as a number of epochs from the start of the run."""
+
+    @property
+    def epochs(self) -> int:
+        """Of the whole run."""
+        return self.phases[-1].end
+
+    def at(self, epoch: int) -> Phase:
+        """The phase that an epoch belongs to."""
+        return next(phase for phase in self.phases if epoch < phase.end)
+
+
+def plan(config: Config, history: Sequence[Metrics] = ()) -> Plan:
+    """What a run does, as far as its metrics so far tell.
+
+    After a round that found hardly a wrong label no other follows. Their epochs go to the last
+    network, so that a run takes as many steps as it would have; a network without one of k folds
+    sees (k - 1) / k of the points in each of its epochs.
+
+    >>> [(phase.start, phase.fold, phase.given) for phase in plan(Config(epochs=10)).phases]
     [(0, 0, True), (10, 1, True), (20, 0, False), (30, 1, False), (40, None, False)]
+    >>> clean = [{"epoch": 10, "noise_rate": 0.0}, {"epoch": 20, "noise_rate": 0.0}]
+    >>> [(phase.start, phase.epochs) for phase in plan(Config(epochs=10), clean).phases]
+    [(0, 10), (10, 10), (20, 20)]
     """
-    found: list[Phase] = []
-    if config.epochs_before:
-        number = config.belief_rounds * config.belief_folds
-        each = config.epochs_before // number
-        for k in range(number):
-            fold, first = k % config.belief_folds, k < config.belief_folds
-            found.append(Phase(k * each, each, fold, first))
-    return [*found, Phase(config.epochs_before, config.epochs, None)]
+    folds, each = config.belief_folds, config.belief_epochs or config.epochs
+    rounds = config.belief_rounds if config.epochs_before else 0
+    made = _made(rounds, folds, history)
+    found = [Phase(k * each, each, k % folds, k < folds) for k in range(made * folds)]
+    saved = (rounds - made) * (folds - 1) * each
+    last = Phase(made * folds * each, config.epochs + saved, None)
+    return Plan((*found, last), last.end - config.hyper_epochs)
+
+
+def _made(rounds: int, folds: int, history: Sequence[Metrics]) -> int:
+    """How many of the rounds are made, for all that is known."""
+    rates = [metrics["noise_rate"] for metrics in history if "noise_rate" in metrics]
+    for k in range(1, rounds):
+        found = rates[(k - 1) * folds : k * folds]
+        if len(found) == folds and mean(found) < WORTH_A_ROUND:
+            return k
+    return rounds
 
 
 def deal(train_labels: Tensor, trusted_labels: Tensor, config: Config) -> Tensor:
