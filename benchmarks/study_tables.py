@@ -76,13 +76,13 @@ def fewer(runs: Scores) -> float:
 
 
 def table(cells: dict[Cell, Scores], trusted: int) -> str:
+    cells = {cell: runs for cell, runs in cells.items() if cell.trusted == trusted}
     columns = [method for method in COLUMNS if any(method in runs for runs in cells.values())]
     head = f"| {trusted:,} trusted | {' | '.join(columns)} | fewer errors than the best other |"
     rows = [head, "|---" * (len(columns) + 2) + "|"]
     for cell, runs in cells.items():
-        if cell.trusted == trusted:
-            entries = " | ".join(entry(runs, method) for method in columns)
-            rows.append(f"| {name_of(cell)} | {entries} | {round(100 * fewer(runs))}% |")
+        entries = " | ".join(entry(runs, method) for method in columns)
+        rows.append(f"| {name_of(cell)} | {entries} | {round(100 * fewer(runs))}% |")
     return "\n".join(rows)
 
 
