@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import json
 import re
@@ -24,7 +25,7 @@ from autodo.report import page
 from autodo.report.outcome import outcome
 from autodo.report.projection import project
 from autodo.report.run import Run
-from autodo.report.summaries import class_table, confusion, weight_histograms
+from autodo.report.summaries import class_table, confusion, curves, weight_histograms
 from autodo.train.run_folder import RunFolder
 
 
@@ -156,7 +157,18 @@ def test_curves_say_where_the_first_networks_end_and_lambda_starts(run: Path, ht
     assert data["epochs_before"] == 80
     assert data["lambda_start"] == 85
     assert len(data["epochs"]) == 100
+    assert data["rounds"] == ""
     assert "The first 80 epochs belong to networks that each left out a part" in html
+
+
+def test_curves_say_why_there_was_no_second_round(run: Path) -> None:
+    judged = [{"epoch": 20, "noise_rate": 0.0}, {"epoch": 40, "noise_rate": 0.0}]
+    data = curves(dataclasses.replace(Run.open(run), metrics=judged))
+    assert (data["epochs_before"], data["lambda_start"]) == (40, 65)
+    assert data["rounds"] == (
+        "hardly a label looked wrong after round 1, so the network trained for 40 epochs "
+        "instead of 20"
+    )
 
 
 # What it must not do

@@ -11,7 +11,7 @@ from autodo.config import Config
 from autodo.experiment.demo import digits_model
 from autodo.experiment.task import Task, digits_task
 from autodo.train.loop import Trainer
-from autodo.train.phases import WORTH_A_ROUND, Phase, plan
+from autodo.train.phases import WORTH_A_ROUND, Phase, in_words, plan
 from autodo.train.run_folder import Metrics
 
 QUICK = Config(epochs=6, warmup_epochs=1, batch_size=32, belief_epochs=4, device="cpu")
@@ -34,6 +34,7 @@ def test_a_second_round_comes_unless_the_first_as_a_whole_found_nothing(
 ) -> None:
     assert plan(QUICK, judged(*noise)) == plan(QUICK)
     assert len(plan(QUICK).phases) == 5
+    assert in_words(QUICK, judged(*noise)) == ""
 
 
 def test_without_wrong_labels_the_last_network_takes_the_epochs_of_the_second_round() -> None:

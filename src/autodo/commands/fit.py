@@ -175,7 +175,7 @@ def _summarise(result: Result) -> None:
     import pyarrow as pa
     from rich.console import Console
 
-    from autodo.train.recognition import in_words
+    from autodo.train import phases, recognition
     from autodo.train.run_folder import RunFolder
 
     console = Console(highlight=False)
@@ -197,9 +197,12 @@ def _summarise(result: Result) -> None:
     if raised:
         told = (f"{names[row['given_label']]} {row['weight_mean']:.2f}" for row in raised)
         say(f"classes whose mean weight rose most from 1: {', '.join(told)}")
-    symmetry = in_words(result.config.symmetry, result.history)
-    if symmetry:
-        say(symmetry)
+    for text in (
+        phases.in_words(result.config, result.history),
+        recognition.in_words(result.config.symmetry, result.history),
+    ):
+        if text:
+            say(text)
     assert result.path is not None
     folder = RunFolder(result.path)
     say("results:")

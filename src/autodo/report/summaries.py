@@ -9,8 +9,7 @@ import numpy as np
 
 from autodo.hyper.augment import INITIAL_PROBABILITY, OPERATIONS
 from autodo.report.run import Run
-from autodo.train.phases import plan
-from autodo.train.recognition import in_words
+from autodo.train import phases, recognition
 
 BINS = 40
 """Of the weight histograms."""
@@ -118,7 +117,7 @@ def augmentation(run: Run) -> dict[str, Any] | None:
         "initial_probability": INITIAL_PROBABILITY,
         "learned": "augment" in run.config.learns,
         "shared": run.config.shared_augment,
-        "symmetry": in_words(run.config.symmetry, run.metrics),
+        "symmetry": recognition.in_words(run.config.symmetry, run.metrics),
     }
 
 
@@ -129,11 +128,12 @@ def curves(run: Run) -> dict[str, Any]:
         for name in ("train_loss", "trusted_loss", "test_loss", "trusted_error", "test_error")
         if any(m.get(name) is not None for m in run.metrics)
     ]
-    made = plan(run.config, run.metrics)
+    made = phases.plan(run.config, run.metrics)
     learned = run.config.learns and made.hyper_start < made.epochs
     return {
         "epochs": [m["epoch"] for m in run.metrics],
         "series": series,
         "epochs_before": made.phases[-1].start,
+        "rounds": phases.in_words(run.config, run.metrics),
         "lambda_start": made.hyper_start if learned else None,
     }

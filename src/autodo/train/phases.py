@@ -98,6 +98,23 @@ def _made(rounds: int, folds: int, history: Sequence[Metrics]) -> int:
     return rounds
 
 
+def in_words(config: Config, history: Sequence[Metrics]) -> str:
+    """Why a run made fewer rounds than it could have; nothing where it made them all.
+
+    >>> clean = [{"epoch": 10, "noise_rate": 0.002}, {"epoch": 20, "noise_rate": 0.004}]
+    >>> in_words(Config(epochs=10), clean)
+    'hardly a label looked wrong after round 1, so the network trained for 20 epochs instead of 10'
+    """
+    made, longest = plan(config, history), plan(config)
+    if len(made.phases) == len(longest.phases):
+        return ""
+    rounds = (len(made.phases) - 1) // config.belief_folds
+    return (
+        f"hardly a label looked wrong after round {rounds}, so the network trained for "
+        f"{made.phases[-1].epochs} epochs instead of {config.epochs}"
+    )
+
+
 def deal(train_labels: Tensor, trusted_labels: Tensor, config: Config) -> Tensor:
     """(N + M,) the fold of each training and then each trusted point, on the host.
 
