@@ -178,9 +178,8 @@ class Trainer:
             self.plan = plan(config, self.history)
             yield metrics
 
-    def _descend_theta(self, epoch: int, phase: Phase | None = None) -> Metrics:
+    def _descend_theta(self, epoch: int, phase: Phase) -> Metrics:
         """The inner loop: one pass of SGD on L = mean_i w_i l_i, or on the given labels before."""
-        phase = self.plan.phases[-1] if phase is None else phase
         config, generator = self.config, self._generator(AUGMENT, epoch)
         watch = Watch(
             "the training loss",

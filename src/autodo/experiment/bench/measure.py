@@ -296,10 +296,12 @@ class Bench:
 
     def epoch_over_steps(self) -> float:
         """Wall-clock time of a whole training epoch of the trainer over that of its steps."""
-        step = self.milliseconds(self.theta)
-        self.trainer._descend_theta(0)
+        step, phase = self.milliseconds(self.theta), self.trainer.plan.phases[-1]
+        self.trainer._descend_theta(phase.start, phase)
         start = time.perf_counter()
-        self.trainer._descend_theta(1)  # ends by reading the loss, hence waits for the device
+        self.trainer._descend_theta(
+            phase.start + 1, phase
+        )  # ends by reading the loss, hence waits for the device
         return (time.perf_counter() - start) * 1e3 / (step * self.trainer.steps)
 
 
