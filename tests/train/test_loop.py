@@ -138,7 +138,7 @@ def test_a_network_goes_on_from_the_one_that_left_out_the_same_fold(
 
 @pytest.mark.parametrize(
     ("noise", "warm", "taken_up"),
-    [(0.4, True, (1, 4, 5, 8, 9)), (0.4, False, (4, 8)), (0.0, True, (3, 4, 5))],
+    [(0.4, True, (1, 5, 9)), (0.4, False, (4, 8)), (0.0, True, (3, 4, 5))],
     ids=["warm", "anew", "one round"],
 )
 def test_a_run_taken_up_after_an_epoch_ends_bit_for_bit_the_same(

@@ -30,7 +30,7 @@ model = nn.Sequential(
     nn.Linear(288, 10),
 )
 config = autodo.Config(
-    epochs=30, batch_size=32, hyper_batch_size=32, warmup_epochs=1, device="cpu",
+    epochs=12, belief_epochs=6, batch_size=32, hyper_batch_size=32, warmup_epochs=1, device="cpu",
     checkpoint_every=int(sys.argv[2]),
 )
 autodo.fit(
