@@ -162,7 +162,7 @@ def test_curves_say_where_the_first_networks_end_and_lambda_starts(run: Path, ht
 
 
 def test_curves_say_why_there_was_no_second_round(run: Path) -> None:
-    judged = [{"epoch": 20, "noise_rate": 0.0}, {"epoch": 40, "noise_rate": 0.0}]
+    judged = [{"epoch": 20, "noise_rate": 0.001}, {"epoch": 40, "noise_rate": 0.001}]
     data = curves(dataclasses.replace(Run.open(run), metrics=judged))
     assert (data["epochs_before"], data["lambda_start"]) == (40, 65)
     assert data["rounds"] == (

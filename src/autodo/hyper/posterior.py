@@ -47,7 +47,8 @@ class LabelPosterior:
     kind: str
     """Of the noise: NONE, UNIFORM or BY_CLASS."""
     noise_rate: float
-    """eps: the share of points whose label was drawn at random, were the noise uniform."""
+    """eps: the share of points whose label was drawn at random, were the noise uniform; 0 only
+    where the belief is not used."""
     temperature: float
     """tau of the belief; infinite if it is not used."""
     transition: Tensor

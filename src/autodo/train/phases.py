@@ -75,7 +75,7 @@ def plan(config: Config, history: Sequence[Metrics] = ()) -> Plan:
 
     >>> [(phase.start, phase.fold, phase.given) for phase in plan(Config(epochs=10)).phases]
     [(0, 0, True), (10, 1, True), (20, 0, False), (30, 1, False), (40, None, False)]
-    >>> clean = [{"epoch": 10, "noise_rate": 0.0}, {"epoch": 20, "noise_rate": 0.0}]
+    >>> clean = [{"epoch": 10, "noise_rate": 0.002}, {"epoch": 20, "noise_rate": 0.004}]
     >>> [(phase.start, phase.epochs) for phase in plan(Config(epochs=10), clean).phases]
     [(0, 10), (10, 10), (20, 20)]
     """
@@ -93,7 +93,8 @@ def _made(rounds: int, folds: int, history: Sequence[Metrics]) -> int:
     rates = [metrics["noise_rate"] for metrics in history if "noise_rate" in metrics]
     for k in range(1, rounds):
         found = rates[(k - 1) * folds : k * folds]
-        if len(found) == folds and mean(found) < WORTH_A_ROUND:
+        # A belief that tells nothing of the labels finds no noise at all; that is no good sign.
+        if len(found) == folds and min(found) > 0 and mean(found) < WORTH_A_ROUND:
             return k
     return rounds
 
