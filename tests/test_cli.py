@@ -88,11 +88,8 @@ def test_fit_writes_every_file_of_a_run(photos: Path) -> None:
     assert result.exit_code == 0, result.output
     run = RunFolder("run")
     assert tomllib.loads(run.config.read_text())["config"]["epochs"] == 2
-    made = plan(Config(epochs=2), run.read_metrics())
-    assert [m["epoch"] for m in run.read_metrics()] == list(range(1, made.epochs + 1))
-    last = made.phases[-1]
-    tested = ["test_error" in m for m in run.read_metrics()]
-    assert tested == [False] * last.start + [True] * last.epochs
+    assert [m["epoch"] for m in run.read_metrics()] == list(range(1, 11))
+    assert ["test_error" in m for m in run.read_metrics()] == [False] * 8 + [True] * 2
     state = run.load_checkpoint()
     assert state is not None
     assert len(state["history"]) == 10
@@ -441,7 +438,7 @@ def test_ctrl_c_tells_how_to_go_on_and_that_works(photos: Path) -> None:
     assert "Traceback" not in stderr
     assert f"continue with: autodo {' '.join(line)} --resume" in stderr
     done = len(metrics.read_text().splitlines())
-    assert 3 <= done < 4 * 40
+    assert 3 <= done < 40
 
     # Resumed here and not in a second process, which would spend its time importing torch.
     shutil.copytree("run", "copy")

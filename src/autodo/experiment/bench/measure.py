@@ -299,9 +299,8 @@ class Bench:
         step, phase = self.milliseconds(self.theta), self.trainer.plan.phases[-1]
         self.trainer._descend_theta(phase.start, phase)
         start = time.perf_counter()
-        self.trainer._descend_theta(
-            phase.start + 1, phase
-        )  # ends by reading the loss, hence waits for the device
+        # It ends by reading the loss, hence waits for the device.
+        self.trainer._descend_theta(phase.start + 1, phase)
         return (time.perf_counter() - start) * 1e3 / (step * self.trainer.steps)
 
 
