@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize  # type: ignore[import-untyped]
 from torch import Tensor
 
 from autodo.auditing.heads import Heads, fit_heads, outside, split
+from autodo.auditing.lbfgs import lbfgs
 from autodo.data.randomness import derive
 from autodo.hyper.posterior import LabelPosterior, label_posterior
 
@@ -111,8 +111,7 @@ def stack(beliefs: list[Tensor], labels: Tensor) -> Tensor:
 
     first = np.full(len(beliefs), 1 / len(beliefs))
     bounds = [(0.0, LARGEST_WEIGHT)] * len(beliefs)
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds)
-    return torch.from_numpy(found.x).float()
+    return torch.from_numpy(lbfgs(objective, first, bounds=bounds)).float()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scipy.optimize import minimize  # type: ignore[import-untyped]
 from torch import Tensor
+
+from autodo.auditing.lbfgs import lbfgs
 
 BIAS_L2 = 0.1
 """Keeps the bias of a class finite of which a head sees no example; nothing beside ten of them."""
@@ -129,12 +130,6 @@ def fit_heads(
         v = start.weight.double().flatten(0, 1) @ factor
         bias = start.bias.double().view(-1, 1) / unit
         first = torch.cat([v, bias], 1).cpu().numpy().ravel()
-    found = minimize(
-        objective,
-        first,
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": steps, "gtol": tolerance / weight_of, "ftol": 1e-9},
-    )
-    weight, bias = heads_at(found.x)
+    options = {"maxiter": steps, "gtol": tolerance / weight_of, "ftol": 1e-9}
+    weight, bias = heads_at(lbfgs(objective, first, options=options))
     return Heads(weight.view(heads, classes, width), bias.view(heads, classes))
