@@ -31,7 +31,10 @@ WAYS = [
     pytest.param({"label_storage": "top-k", "label_top": 3}, id="top-3"),
     pytest.param({"label_storage": "top-k", "label_top": 10}, id="top-10"),
 ]
-QUICK = Config(epochs=8, batch_size=32, lr=0.1, hyper_batch_size=32, label_lr=0.1, device="cpu")
+QUICK = Config(
+    epochs=8, belief_epochs=2, belief_rounds=1, batch_size=32, lr=0.1, hyper_batch_size=32,
+    label_lr=0.1, device="cpu",
+)  # fmt: skip
 
 
 def trainer(**changes: object) -> Trainer:
@@ -102,7 +105,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(way: dict[str, object], tmp_path: Pat
     whole, first, second = (trainer(**way) for _ in range(3))
     list(whole.epochs())
     epochs = first.epochs()
-    for _ in range(7):  # hyper steps begin after the fifth
+    for _ in range(first.plan.hyper_start + 2):  # in the midst of hyper steps
         next(epochs)
     folder = RunFolder(tmp_path)
     folder.checkpoint.parent.mkdir()

@@ -26,8 +26,8 @@ torch.set_num_threads(1)
 digits = load_digits()
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3),
-    nn.Linear(288, 10),
+    nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3),
+    nn.Linear(108, 10),
 )
 config = autodo.Config(
     epochs=12, belief_epochs=6, batch_size=32, hyper_batch_size=32, warmup_epochs=1, device="cpu",

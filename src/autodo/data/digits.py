@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from sklearn.datasets import load_digits as _load_digits
 
 from autodo.data.examples import Examples
 from autodo.data.split import stratified_split
@@ -20,7 +19,9 @@ def load_digits() -> Examples:
     >>> digits.images.shape, float(digits.images.max()), digits.num_classes
     (torch.Size([1797, 1, 8, 8]), 1.0, 10)
     """
-    bunch = _load_digits()
+    from sklearn.datasets import load_digits as its_digits  # 1.5 s, which others need not wait
+
+    bunch = its_digits()
     images = bunch.images.astype(np.float32) / 16
     return Examples.from_arrays(images, bunch.target, name="digits")
 
