@@ -10,6 +10,7 @@ SHARING = ("report", "review", "export", "experiment", "test_resume", "test_labe
 """Folders and files of tests that share a run which takes seconds to make."""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With ``--dist loadgroup`` those that share one run go to one process."""
     for item in items:

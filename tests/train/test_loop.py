@@ -17,6 +17,7 @@ from autodo.experiment.methods import run_autodo
 from autodo.experiment.task import Task, digits_task
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import follow
+from autodo.models.small_cnn import SmallCNN
 from autodo.train import hyper_optimizer
 from autodo.train.loop import Trainer
 from autodo.train.phases import Phase
@@ -39,8 +40,15 @@ def task() -> Task:
     return digits_task(noise=0.4)
 
 
+def small_model(seed: int) -> SmallCNN:
+    """The demo's network a quarter as wide: heads on 64 features are found much sooner."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return SmallCNN(1, 10, width=8)
+
+
 def trainer(task: Task, config: Config, model: nn.Module | None = None) -> Trainer:
-    model = digits_model(0) if model is None else model
+    model = small_model(0) if model is None else model
     return Trainer(model, model.fc, task.train, task.trusted, config)  # type: ignore[arg-type]
 
 
@@ -156,7 +164,7 @@ def test_a_run_taken_up_after_an_epoch_ends_bit_for_bit_the_same(
         torch.save(whole.state(), kept[-1])
     assert len(kept) - 1 == (10 if noise else 8)
     for epoch in taken_up:
-        run = trainer(task, config, digits_model(1))  # other initial weights: nothing is left
+        run = trainer(task, config, small_model(1))  # other initial weights: nothing is left
         run.load(torch.load(io.BytesIO(kept[epoch].getvalue()), weights_only=True))
         list(run.epochs())
         for name, value in whole.model.state_dict().items():
@@ -328,9 +336,11 @@ def test_points_say_what_the_tables_hold(task: Task) -> None:
 
 
 def test_autodo_learns_on_digits_with_wrong_labels_and_rare_classes(task: Task) -> None:
-    """The demo's task and default configuration at seed 0; benchmarks/digits.py has eight seeds."""
-    ours, _ = run_autodo(task, Config(device="cpu"), lambda: digits_model(0))
-    assert ours.test_error < 0.045  # 3.5% here; eight seeds: 1.9% on average
+    """The demo's task and default configuration, but a third of the epochs, at seed 0;
+    benchmarks/digits.py has eight seeds of the whole."""
+    config = Config(epochs=20, measure_every=20, device="cpu")
+    ours, _ = run_autodo(task, config, lambda: digits_model(0))
+    assert ours.test_error < 0.045  # 3.5% here; 1.8 and 1.7% at seeds 1 and 2
     assert (ours.auc or 0) > 0.99
     assert (ours.corrected or 0) > 0.94
 

@@ -8,22 +8,27 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from autodo.data import load_digits
 from autodo.train.run_folder import RunFolder
 
 PROGRAM = """
+import os
 import sys
+import numpy as np
 import torch
 from torch import nn
 import autodo
-from autodo.data import load_digits
+from autodo.data import Examples
 
 torch.set_num_threads(1)
-digits = load_digits()
+digits = Examples.from_arrays(**np.load(os.environ["DIGITS"]))
 torch.manual_seed(0)
 model = nn.Sequential(
     nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.3),
@@ -38,6 +43,16 @@ autodo.fit(
     out=sys.argv[1], resume=True, progress=False,
 )
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _digits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """In a file, so that no process waits for scikit-learn."""
+    digits, file = load_digits(), tmp_path_factory.mktemp("digits") / "digits.npz"
+    np.savez(file, images=digits.images.numpy(), labels=digits.labels.numpy())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DIGITS", str(file))
+        yield
 
 
 def start(run: Path, every: int) -> subprocess.Popen[bytes]:
@@ -99,12 +114,12 @@ def test_killed_runs_end_bit_for_bit_like_one_that_was_not(
 ) -> None:
     run, moments = tmp_path / "run", random.Random(0)
     # The first as soon as the folder is there, the others at any moment of the epochs that follow.
-    for epochs in (0, 2, 3, 3):
+    for epochs in (0, 2, 3):
         status = signal_after(run, 1, epochs, moments.uniform(0, 0.03), signal.SIGKILL)
         assert status == -signal.SIGKILL
         # At most the epoch that was being written is lost, and a checkpoint is never torn.
         assert lines(run) - 1 <= checkpointed(run) <= lines(run)
-    assert checkpointed(run) >= 5
+    assert checkpointed(run) >= 4
     finish(run, every=1)
     assert outcome(run) == outcome(uninterrupted)
     left = {path.name for path in run.iterdir() if path.is_file()}
