@@ -35,7 +35,7 @@ types: setup
 	$(BIN)/mypy
 
 tests: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 format: setup
 	$(BIN)/ruff check --fix .

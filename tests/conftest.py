@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,13 +12,18 @@ SHARING = ("report", "review", "export", "experiment", "test_resume", "test_labe
 """Folders and files of tests that share a run which takes seconds to make."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With ``--dist loadgroup`` those that share one run go to one process."""
-    for item in items:
-        name = next((n for n in SHARING if n in (item.path.stem, item.path.parent.name)), None)
-        if name is not None:
-            item.add_marker(pytest.mark.xdist_group(name))
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What shares a run goes to one process, anything else test by test to the next free one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = Path(nodeid.partition("::")[0])
+            shared = [name for name in SHARING if name in (file.stem, file.parent.name)]
+            return shared[0] if shared else nodeid
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")
