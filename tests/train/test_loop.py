@@ -19,6 +19,7 @@ from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import follow
 from autodo.models.small_cnn import SmallCNN
 from autodo.train import hyper_optimizer
+from autodo.train.helpers import seeded
 from autodo.train.loop import Trainer
 from autodo.train.phases import Phase
 from autodo.train.points import points_table
@@ -42,8 +43,7 @@ def task() -> Task:
 
 def small_model(seed: int) -> SmallCNN:
     """The demo's network a quarter as wide: heads on 64 features are found much sooner."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(torch.device("cpu"), seed):
         return SmallCNN(1, 10, width=8)
 
 

@@ -7,8 +7,7 @@ seven times as long, and more on many cores that several processes share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import minimize  # type: ignore[import-untyped]
-from threadpoolctl import LibController, ThreadpoolController
+from threadpoolctl import ThreadpoolController
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -33,33 +32,23 @@ def lbfgs(
     >>> lbfgs(lambda x: (float(((x - 3) ** 2).sum()), 2 * (x - 3)), np.zeros(2)).round(6).tolist()
     [3.0, 3.0]
     """
-    with _one_thread():
+    with _own_threads().limit(limits=1):
         found = minimize(
             objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options
         )
     return np.asarray(found.x)
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """One thread for every OpenBLAS with threads of its own that is not torch's."""
-    before = [(pool, pool.num_threads) for pool in _pools()]
-    try:
-        for pool, _ in before:
-            pool.set_num_threads(1)
-        yield
-    finally:
-        for pool, threads in before:
-            pool.set_num_threads(threads)
-
-
 @cache
-def _pools() -> list[LibController]:
-    torchs = Path(torch.__file__).parent
-    return [
-        pool
-        for pool in ThreadpoolController().lib_controllers
-        if pool.internal_api == "openblas"
-        and getattr(pool, "threading_layer", None) == "pthreads"
-        and torchs not in Path(pool.filepath).parents
-    ]
+def _own_threads() -> ThreadpoolController:
+    """Every OpenBLAS with threads of its own that is not torch's."""
+    every, torchs = ThreadpoolController(), Path(torch.__file__).parent
+    return every.select(
+        filepath=[
+            pool.filepath
+            for pool in every.lib_controllers
+            if pool.internal_api == "openblas"
+            and getattr(pool, "threading_layer", None) == "pthreads"
+            and torchs not in Path(pool.filepath).parents
+        ]
+    )
