@@ -10,7 +10,9 @@ cells. With --labels FILE the labels that people gave to CIFAR-10 (CIFAR-10N) ar
 --only takes the cells whose folder ends in one of these words, in that order. A small
 network does not fill a large GPU: several processes share it. --set changes a field of the
 configuration, for a table of its own under another --out; such tables are for choosing, and --test
-N measures them on points that are held out of the training set.
+N measures them on points that are held out of the training set. --points N --size 16 makes a study
+for a laptop: so many points of each training set, images made smaller by averaging. --known FILE
+names runs that were kept before and are not made again; ``study_tables.py --add`` keeps new ones.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import functools
+import json
 import multiprocessing
 import time
 import tomllib
@@ -28,12 +31,20 @@ from statistics import mean, stdev
 
 from rich.console import Console
 from rich.table import Table
+from torch.nn.functional import adaptive_avg_pool2d
 
 from autodo.commands.given import make_network
 from autodo.config import Config
-from autodo.data import Examples
+from autodo.data import Examples, stratified_split
 from autodo.data.sources import load
-from autodo.experiment.compare import METHODS, OURS, Comparison, run_method
+from autodo.experiment.compare import (
+    METHODS,
+    OURS,
+    Comparison,
+    Scores,
+    run_method,
+    stored_scores,
+)
 from autodo.experiment.own_task import task_maker
 from autodo.experiment.score import Score
 from autodo.experiment.task import Task
@@ -94,7 +105,8 @@ class Runner:
     def _load(self, source: str, name: str) -> Examples:
         dataset, part = source.split(":")
         if (dataset, part) not in self.sets:
-            self.sets[dataset, part] = load(dataset, part, data_dir=self.args.data_dir, name=name)
+            whole = load(dataset, part, data_dir=self.args.data_dir, name=name)
+            self.sets[dataset, part] = smaller(whole, self.args.points, self.args.size)
         return self.sets[dataset, part]
 
     def run(self, cell: Cell, name: str, seed: int) -> Score:
@@ -102,6 +114,22 @@ class Runner:
         config = dataclasses.replace(self.config, seed=seed)
         network = functools.partial(make_network, self.builder, task.train, seed)
         return run_method(name, task, config, network)
+
+
+def smaller(whole: Examples, points: int | None, size: int | None) -> Examples:
+    """So many points of a set, if it has more, with images of a smaller side."""
+    if points is not None and points < len(whole):
+        whole = whole.subset(stratified_split(whole.labels, points, seed=0)[1])
+    if size is None:
+        return whole
+    small = adaptive_avg_pool2d(whole.images.float(), size).round().to(whole.images.dtype)
+    return dataclasses.replace(whole, images=small)
+
+
+def known_runs(file: Path) -> dict[str, Scores]:
+    """What a file of the study keeps: of each cell's folder its runs."""
+    stored = json.loads(file.read_text())
+    return {folder: stored_scores(comparison["runs"]) for folder, comparison in stored.items()}
 
 
 _runner: Runner | None = None
@@ -122,6 +150,7 @@ class Study:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
+        self.known = {} if args.known is None else known_runs(args.known)
         runner = Runner(args)
         self.comparisons: dict[Cell, Comparison] = {}
         for cell in cells(args):
@@ -132,8 +161,10 @@ class Study:
     def missing(self) -> Iterator[tuple[Cell, str, int]]:
         for seed in range(self.args.seeds):
             for cell, comparison in self.comparisons.items():
+                known = self.known.get(cell.folder, {})
                 for name in self.args.methods:
-                    if seed not in comparison.scores.get(name, {}):
+                    made = comparison.scores.get(name, {}).keys() | known.get(name, {}).keys()
+                    if seed not in made:
                         yield cell, name, seed
 
     def run(self, until: float) -> int:
@@ -223,6 +254,9 @@ def main() -> None:
     parser.add_argument(
         "--test", metavar="N", help="measure on N training points that are held out"
     )
+    parser.add_argument("--points", type=int, help="of a training set")
+    parser.add_argument("--size", type=int, help="side that images are made smaller to")
+    parser.add_argument("--known", type=Path, metavar="FILE", help="runs that are not made again")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD")
     parser.add_argument("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="as in TOML")
     parser.add_argument("--processes", type=int, default=1)

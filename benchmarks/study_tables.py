@@ -2,6 +2,7 @@
 
     python benchmarks/study_tables.py benchmarks/results/study_svhn_cifar10.json
     python benchmarks/study_tables.py runs/study        # folders of ``benchmarks/study.py --out``
+    python benchmarks/study_tables.py FILE --add runs/study     # keep new runs in the file first
 
 Only seeds that AutoDO has count, and differences are over the seeds that both have. Where that is
 one, nothing is known of the spread, and a cell counts as best by its error alone.
@@ -19,11 +20,15 @@ from study import DISTORTIONS, PEOPLE, Cell, in_short
 
 from autodo.experiment.compare import CLEANLAB, OURS, Scores, differences, stored_scores
 from autodo.experiment.methods import LONGER
+from autodo.train.files import write_text
 
 PLAIN, ADJUSTED = "train + trusted", "train + trusted, logit adjustment"
 COLUMNS = (PLAIN, ADJUSTED, LONGER, CLEANLAB, OURS)
 """In this order, of which a table shows those that any cell has."""
 NAMES = {"worse_label": "worst", "aggre_label": "majority"}
+SAME = ("train", "trusted", "test", "model")
+"""What runs of one cell must have in common; where the data lay, of which the fingerprint and
+labels of people tell, is not among it."""
 UNIFORM = {kind for kind in DISTORTIONS if not kind.endswith("-0.0")}
 
 
@@ -46,6 +51,20 @@ def read(path: Path) -> dict[Cell, Scores]:
     wanted = [cell for cell in found if cell.dataset in datasets and cell.distortion in order]
     wanted.sort(key=lambda cell: (datasets.index(cell.dataset), order[cell.distortion]))
     return {cell: found[cell] for cell in wanted if OURS in found[cell] and len(found[cell]) > 1}
+
+
+def add(file: Path, folder: Path) -> None:
+    """Keep the runs of a folder of comparisons in a file too; where it has one, the new counts."""
+    stored = json.loads(file.read_text()) if file.exists() else {}
+    for path in sorted(folder.glob("*/compare.json")):
+        name, new = path.parent.name, json.loads(path.read_text())
+        before = stored.get(name, {**new, "runs": []})
+        other = [k for k in SAME if before["setting"][k] != new["setting"][k]]
+        if other:
+            raise SystemExit(f"{path} is of another {other[0]} than {name} in {file}")
+        runs = {(run["method"], run["seed"]): run for run in (*before["runs"], *new["runs"])}
+        stored[name] = {**new, "runs": list(runs.values())}
+    write_text(file, json.dumps(stored, separators=(",", ":")) + "\n")
 
 
 def average(runs: Scores, method: str, field: str = "test_error") -> float:
@@ -148,7 +167,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="the file, or the folder of the study")
     parser.add_argument("--trusted", type=int, nargs="+", default=[10000, 1000, 100])
+    parser.add_argument("--add", type=Path, metavar="FOLDER", help="runs to keep in the file first")
     args = parser.parse_args()
+    if args.add is not None:
+        add(args.runs, args.add)
     found = read(args.runs)
     cells = {c: runs for n in args.trusted for c, runs in found.items() if c.trusted == n}
     for number in args.trusted:

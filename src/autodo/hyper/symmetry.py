@@ -11,7 +11,10 @@ not. Changes are asked for in order, and each is of use only with those before i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import hypot
+from statistics import mean
 
 import torch
 from torch import Generator, Tensor
@@ -29,10 +32,24 @@ AS_WELL = 0.9
 """Share of what is recognised, beyond chance, that must still be recognised after a change."""
 SURELY = 2.0
 """Standard errors by which it must be more."""
+MOST = 100
+"""Images as which those of a class count, at the most. All classes counted alike, a few images of
+rare ones would decide."""
 LOST = 0.5
 """Of one class less than this share, where at least ENOUGH are recognised: the change may make
 another class of it, as of left shoes."""
 ENOUGH = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recognition:
+    """How well a network recognises images after a change, as a share of how well before."""
+
+    share: float
+    error: float
+    """Its standard error."""
+    lost: bool
+    """Whether it no longer recognises one of the classes."""
 
 
 def changes(level: int, size: tuple[int, int]) -> dict[str, Callable[[Tensor], Tensor]]:
@@ -76,34 +93,58 @@ def turned(images: Tensor, drawn: Tensor) -> Tensor:
     return images
 
 
-def judge(before: Tensor, after: Tensor, labels: Tensor, num_classes: int) -> tuple[float, bool]:
-    """How well images are recognised after a change, as a share of how well before; is it enough?
+def recognition(before: Tensor, after: Tensor, labels: Tensor, num_classes: int) -> Recognition:
+    """How well a network recognises images that it takes for ``after`` (n,) a change.
 
-    ``before`` and ``after`` (n,) are the classes that a network takes them for, ``labels`` (n,)
-    those given. Classes count alike, and chance counts nothing: a network that names one class for
-    all recognises nothing.
+    ``before`` (n,) is what it takes them for without, ``labels`` (n,) are those given. Chance
+    counts nothing: a network that names one class for all recognises nothing.
 
     >>> labels = torch.arange(40) % 2
-    >>> judge(labels, labels, labels, 2), judge(labels, 1 - labels, labels, 2)
-    ((1.0, True), (-1.0, False))
+    >>> [round(recognition(labels, after, labels, 2).share, 6) for after in (labels, 1 - labels)]
+    [1.0, -1.0]
     """
     counts = torch.bincount(labels, minlength=num_classes).double()
-    classes = max(1, int((counts > 0).sum()))
+    weight = counts.clamp_max(MOST) / counts.clamp_max(MOST).sum()
     counts = counts.clamp_min(1)
-    chance = 1 / classes
 
     def by_class(values: Tensor) -> Tensor:
         sums = torch.zeros_like(counts).index_add_(0, labels, values.double())
         return sums / counts
 
-    is_known, is_kept = before == labels, after == labels
-    shares = by_class(is_known), by_class(is_kept)
-    known, kept = (float(share.sum() / classes) - chance for share in shares)
-    margin = is_kept.double() - AS_WELL * is_known.double()
-    mean = by_class(margin)
-    variance = by_class((margin - mean[labels]).square()) / counts
-    error = float(variance.sum().sqrt()) / classes
-    right, still = (share * counts for share in shares)
+    def beyond_chance(taken_for: Tensor) -> tuple[Tensor, float]:
+        """(C,) the share of each class that is recognised, and of all what guesses would not be."""
+        right = by_class(taken_for == labels)
+        named = torch.bincount(taken_for, weights=(weight / counts)[labels], minlength=num_classes)
+        return right * counts, float(weight @ right - weight @ named)
+
+    (right, known), (still, kept) = beyond_chance(before), beyond_chance(after)
+    margin = (after == labels).double() - AS_WELL * (before == labels).double()
+    variance = by_class((margin - by_class(margin)[labels]).square()) / counts
     lost = bool(((right >= ENOUGH) & (still < LOST * right)).any())
-    enough = kept - AS_WELL * known > SURELY * error and not lost
-    return (kept / known if known > 0 else 0.0), enough
+    if known <= 0:
+        return Recognition(share=0.0, error=0.0, lost=lost)
+    error = float((weight.square() @ variance).sqrt())
+    return Recognition(share=kept / known, error=error / known, lost=lost)
+
+
+def is_enough(found: Sequence[Recognition]) -> bool:
+    """Whether images are still what they were after a change, by what several networks say of it.
+
+    >>> sure, unsure = (Recognition(share=0.99, error=error, lost=False) for error in (0.01, 0.1))
+    >>> is_enough([sure]), is_enough([unsure]), is_enough([sure, unsure]), is_enough([unsure] * 5)
+    (True, False, False, True)
+    """
+    return _surplus(found) > SURELY * _error(found) and not any(one.lost for one in found)
+
+
+def is_too_much(found: Recognition) -> bool:
+    """Whether what other networks say cannot matter any more."""
+    return found.lost or _surplus([found]) < -SURELY * _error([found])
+
+
+def _surplus(found: Sequence[Recognition]) -> float:
+    return mean(one.share for one in found) - AS_WELL
+
+
+def _error(found: Sequence[Recognition]) -> float:
+    return hypot(*(one.error for one in found)) / len(found)

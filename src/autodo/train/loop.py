@@ -36,7 +36,7 @@ from autodo.train.devices import choose_device
 from autodo.train.helpers import EVALUATION_BATCH, check_finite, encoded, scores, seeded
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.phases import Phase, deal, plan
-from autodo.train.recognition import recognised_symmetry
+from autodo.train.recognition import agreed_symmetry, recognise
 from autodo.train.recorded_policy import RecordedPolicy
 from autodo.train.run_folder import Metrics
 from autodo.train.schedule import cosine, mixing
@@ -256,7 +256,7 @@ class Trainer:
         """
         points = (self.fold == fold).nonzero()[:, 0]
         with evaluating(self.model):
-            said = self._recognise(fold, points) if asked else {}
+            said = self._recognise(points) if asked else {}
             encode = averaged(self.take.encode, int(self.data.symmetry))
             features = encoded(self.points, encode, points)
             check_finite(features, points.to(self.device))
@@ -274,11 +274,11 @@ class Trainer:
         self.data.transition += transition / self.config.belief_folds
         return said | metrics
 
-    def _recognise(self, fold: int, points: Tensor) -> Metrics:
-        """The symmetry of images that all networks agree on which have not seen them."""
-        level, metrics = recognised_symmetry(self.points, self.take.encode, self.head, points)
-        if fold > 0:
-            level = min(level, int(self.data.symmetry))
+    def _recognise(self, points: Tensor) -> Metrics:
+        """The symmetry of images by all networks so far that have not seen them."""
+        metrics = recognise(self.points, self.take.encode, self.head, points)
+        before = [said for said in self.history if "symmetry" in said]
+        level = agreed_symmetry([*before, metrics])
         self.data.symmetry.fill_(level)
         return metrics | {"symmetry": SYMMETRIES[level]}
 

@@ -6,12 +6,21 @@ recognises them nearly as well after one, the change makes no other class of the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from statistics import mean
 
 from torch import Tensor, nn
 
 from autodo.data.loader import Loader
-from autodo.hyper.symmetry import CHANGES, SYMMETRIES, changes, judge
+from autodo.hyper.symmetry import (
+    CHANGES,
+    SYMMETRIES,
+    Recognition,
+    changes,
+    is_enough,
+    is_too_much,
+    recognition,
+)
 from autodo.train.helpers import encoded
 from autodo.train.run_folder import Metrics
 
@@ -24,16 +33,15 @@ IN_WORDS = {
 }
 
 
-def recognised_symmetry(
+def recognise(
     loader: Loader,
     encode: Callable[[Tensor], Tensor],
     head: nn.Linear,
     points: Tensor,
-) -> tuple[int, Metrics]:
-    """The place of the symmetry in ``SYMMETRIES``, judged by ``points`` (n,), and how each change.
+) -> Metrics:
+    """How well a network recognises ``points`` (n,) after each change.
 
-    Changes are tried until one is too much. They are told by how well images are recognised after
-    them, as a share of how well before.
+    Changes are tried until one is plainly too much.
     """
     points = points[:: -(-len(points) // POINTS)]
     labels = loader.labels[points.to(loader.labels.device)]
@@ -43,13 +51,34 @@ def recognised_symmetry(
         return head(encoded(loader, lambda images: encode(change(images)), points)).argmax(-1)
 
     before = taken_for(lambda images: images)
-    level, metrics = 0, {}
+    metrics: Metrics = {}
     for name, change in changes(len(CHANGES), (height, width)).items():
-        metrics[name], enough = judge(before, taken_for(change), labels, head.out_features)
-        if not enough:
+        found = recognition(before, taken_for(change), labels, head.out_features)
+        metrics |= {name: found.share, f"{name}_error": found.error, f"{name}_lost": found.lost}
+        if is_too_much(found):
+            break
+    return metrics
+
+
+def agreed_symmetry(said: Sequence[Metrics]) -> int:
+    """The place in ``SYMMETRIES`` of what networks together ``said`` of images.
+
+    >>> unsure = {"mirror": 0.97, "mirror_error": 0.04, "mirror_lost": False}
+    >>> agreed_symmetry([unsure]), agreed_symmetry([unsure, unsure])
+    (0, 1)
+    """
+    level = 0
+    for name in CHANGES:
+        if not all(name in metrics for metrics in said):
+            break
+        found = [
+            Recognition(share=m[name], error=m[f"{name}_error"], lost=m[f"{name}_lost"])
+            for m in said
+        ]
+        if not is_enough(found):
             break
         level += 1
-    return level, metrics
+    return level
 
 
 def in_words(symmetry: str, history: list[Metrics]) -> str:
@@ -67,7 +96,8 @@ def in_words(symmetry: str, history: list[Metrics]) -> str:
     if not said:
         return f"images are also {IN_WORDS[used]}" if used in IN_WORDS else ""
     asked = list(CHANGES)[: max(1, SYMMETRIES.index(used))]
-    share = max(0.0, min(metrics[name] for metrics in said for name in asked if name in metrics))
+    shares = [mean(metrics[name] for metrics in said if name in metrics) for name in asked]
+    share = max(0.0, min(shares))
     done = f"also {IN_WORDS[used]}" if used in IN_WORDS else "not mirrored"
     return (
         f"images are {done}: networks that had never seen such images recognise them "
