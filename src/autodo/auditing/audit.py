@@ -19,7 +19,7 @@ from torch import Tensor
 from autodo.auditing.belief import learn
 from autodo.auditing.embeddings import LabelledEmbeddings, Scale, as_embeddings, check_together
 from autodo.auditing.worth import Worth
-from autodo.data.randomness import derive
+from autodo.data.randomness import generator_for
 from autodo.errors import InputError
 from autodo.hyper.reweight import weights
 from autodo.train.progress import counting
@@ -124,7 +124,7 @@ def _learn_and_judge(
     tell: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Score, suggested label and worth, each (N,)."""
-    generator = torch.Generator().manual_seed(derive(seed, SAMPLE))
+    generator = generator_for(seed, SAMPLE)
     sample = torch.randperm(len(train), generator=generator)[:FIT_POINTS].sort().values
     features = train.take(sample)
     trusted_features = trusted.take(torch.arange(len(trusted)))

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from autodo.auditing.heads import Heads, fit_heads, outside, split
 from autodo.auditing.lbfgs import lbfgs
-from autodo.data.randomness import derive
+from autodo.data.randomness import generator_for
 from autodo.hyper.posterior import LabelPosterior, label_posterior
 
 L2_GRID = tuple(10.0**k for k in range(4, -3, -1))
@@ -150,12 +150,12 @@ def learn(
     shares = torch.bincount(trusted_labels) + 1.0
     shares /= shares.sum()
     classes = len(shares)
-    generator = torch.Generator().manual_seed(derive(seed, FOLDS))
+    generator = generator_for(seed, FOLDS)
     fold = split(len(given), folds, generator, given.cpu()).to(given.device)
     trusted_fold = split(len(trusted), folds, generator, trusted_labels.cpu()).to(given.device)
     right = F.one_hot(trusted_labels, classes).float()
 
-    choices = torch.Generator().manual_seed(derive(seed, CHOICE))
+    choices = generator_for(seed, CHOICE)
     # Fold k of the trusted points is judged by the head without it, train by the mean of all.
     l2 = choose_l2(trusted, right, trusted_fold, choices)
     one = fit_heads(trusted, right, outside(trusted_fold, folds), l2=l2, tolerance=CLOSE)
@@ -172,7 +172,7 @@ def learn(
     own = _belief(one, features, torch.full_like(fold, -1))
     belief = F.log_softmax(weights[0] * own + weights[1] * _belief(other, features, fold), -1)
     of_trusted = weights[0] * beliefs[0] + weights[1] * beliefs[1]
-    generator = torch.Generator().manual_seed(derive(seed, NOISE))
+    generator = generator_for(seed, NOISE)
     labels = estimate_labels(belief, given, shares, generator, trusted=(of_trusted, trusted_labels))
 
     heads = other

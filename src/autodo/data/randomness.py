@@ -25,6 +25,11 @@ def derive(seed: int, *path: int) -> int:
     return int(np.random.SeedSequence(words).generate_state(1, np.uint64)[0]) >> 1
 
 
+def generator_for(seed: int, *path: int) -> torch.Generator:
+    """A generator on the host for one purpose below ``seed``."""
+    return torch.Generator().manual_seed(derive(seed, *path))
+
+
 @contextmanager
 def borrowed(seed: int) -> Iterator[None]:
     """Global CPU generators seeded with ``seed`` inside, unchanged afterwards."""

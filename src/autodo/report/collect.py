@@ -18,7 +18,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from autodo.data.loader import Loader
-from autodo.data.randomness import borrowed, derive
+from autodo.data.randomness import borrowed, derive, generator_for
 from autodo.export.learned import Learned
 from autodo.export.origin import Origin
 from autodo.report import pictures
@@ -95,7 +95,7 @@ def _kept(score: np.ndarray | None, count: int, seed: int) -> Tensor:
     """(n,) ascending: all examples, or the most suspicious half and a random one."""
     if count <= KEPT_FEATURES:
         return torch.arange(count)
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(derive(seed, VIEW)))
+    order = torch.randperm(count, generator=generator_for(seed, VIEW))
     if score is not None:
         first = torch.from_numpy(np.argsort(score, kind="stable")[: KEPT_FEATURES // 2].copy())
         order = torch.cat([first, order[~torch.isin(order, first)]])
@@ -212,7 +212,7 @@ def _images(trainer: Trainer, loader: Loader, index: np.ndarray) -> Iterator[Ten
 def _write_map(
     folder: ViewFolder, trainer: Trainer, sets: dict[str, Any], kept: dict[str, Tensor]
 ) -> None:
-    generator = torch.Generator().manual_seed(derive(trainer.config.seed, VIEW))
+    generator = generator_for(trainer.config.seed, VIEW)
     room, chosen = MAP_POINTS["train"], {}
     for name in ("test", "trusted", "train"):
         if name in sets:
@@ -240,7 +240,7 @@ def _strips(trainer: Trainer, columns: dict[str, np.ndarray]) -> dict[str, Any]:
     strips: dict[str, list[Any]] = {k: [] for k in ("kind", "label", "index", "view", "image")}
     augmentation = trainer.data.augmentation
     if augmentation is not None:
-        generator = torch.Generator().manual_seed(derive(trainer.config.seed, VIEW, 1))
+        generator = generator_for(trainer.config.seed, VIEW, 1)
         for kind, label, index, row in _strip_rows(trainer, columns):
             image = next(_images(trainer, trainer.points, np.array([index])))
             batch = image[None].expand(STRIP_VIEWS, -1, -1, -1).to(row.device)

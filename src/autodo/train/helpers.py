@@ -1,4 +1,4 @@
-"""Small helpers of the loop: features and scores, a copy of weights, seeded generators."""
+"""Small helpers of the loop: features and scores, a copy of weights, what is random for what."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from autodo.errors import NumericalError
 from autodo.train.watch import preview
 
 EVALUATION_BATCH = 512
+TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF, FOLDS = range(8)
+"""Purposes of random numbers: the second word of every derived seed."""
 
 
 def encoded(

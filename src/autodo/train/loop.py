@@ -24,7 +24,7 @@ from autodo.data.examples import Examples
 from autodo.data.joined import join
 from autodo.data.loader import Batch, Loader
 from autodo.data.map_images import MapImages
-from autodo.data.randomness import derive
+from autodo.data.randomness import derive, generator_for
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import note_doubt, settle
@@ -33,8 +33,19 @@ from autodo.policies import get as get_policy
 from autodo.train.ahead import ahead
 from autodo.train.belief import believed_labels
 from autodo.train.devices import choose_device
-from autodo.train.helpers import EVALUATION_BATCH, check_finite, encoded, scores, seeded
+from autodo.train.helpers import (
+    AUGMENT,
+    BELIEF,
+    HYPER,
+    MODEL,
+    TRAIN,
+    TRUSTED,
+    check_finite,
+    encoded,
+    seeded,
+)
 from autodo.train.hyper_optimizer import evaluating
+from autodo.train.measure import Measure
 from autodo.train.phases import Phase, deal, plan
 from autodo.train.recognition import agreed_symmetry, recognise
 from autodo.train.recorded_policy import RecordedPolicy
@@ -45,12 +56,6 @@ from autodo.train.steps import Steps
 from autodo.train.trusted import trusted_features
 from autodo.train.views import averaged
 from autodo.train.watch import Watch
-
-TRAIN, HYPER, TRUSTED, AUGMENT, MODEL, DENSITY, BELIEF = range(7)
-"""Purposes of random numbers: the second word of every derived seed."""
-
-DENSITY_POINTS = 1024
-"""Training points on which the two gradients of the density-matching view are compared."""
 
 
 class Trainer:
@@ -114,6 +119,9 @@ class Trainer:
         ).to(self.device)
         self.take = Steps(self.model, head, self.data, config, self.device)
         self.hyper, self.optimizer = self.take.hyper, self.take.optimizer
+        self._measure = Measure(
+            self.take, self.points, self.trusted, self.test, self.policy, self.count
+        )
         self.history: list[Metrics] = []
         self.plan = plan(config)
         self.fold = deal(train.labels, trusted.labels, config)
@@ -172,7 +180,7 @@ class Trainer:
                     if config.follows and epoch + 1 == self.plan.epochs:
                         settle(self.data, self.count)
             if (epoch + 1 - phase.start) % config.measure_every == 0 or epoch + 1 == phase.end:
-                metrics |= self._measure(epoch)
+                metrics |= self._measure(epoch, stays=phase.fold is None)
             metrics["seconds"] = time.perf_counter() - start
             self.history.append(metrics)
             self.plan = plan(config, self.history)
@@ -180,7 +188,8 @@ class Trainer:
 
     def _descend_theta(self, epoch: int, phase: Phase) -> Metrics:
         """The inner loop: one pass of SGD on L = mean_i w_i l_i, or on the given labels before."""
-        config, generator = self.config, self._generator(AUGMENT, epoch)
+        config = self.config
+        generator = generator_for(config.seed, AUGMENT, epoch)
         watch = Watch(
             "the training loss",
             "the learning rate is too high for this network, or these images are extreme",
@@ -298,7 +307,8 @@ class Trainer:
 
     def _descend_lambda(self, epoch: int) -> Metrics:
         """The outer loop: hyper steps on the training points, theta held still."""
-        config, generator = self.config, self._generator(AUGMENT, epoch, 1)
+        config = self.config
+        generator = generator_for(config.seed, AUGMENT, epoch, 1)
         finite = Watch(
             "the hypergradient",
             "the features or the learned rows of these points are not finite",
@@ -337,7 +347,7 @@ class Trainer:
 
     def trusted_features(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """(features, labels) of trusted points for each hyper step of an epoch, in eval mode."""
-        generator = self._generator(AUGMENT, epoch, 2)
+        generator = generator_for(self.config.seed, AUGMENT, epoch, 2)
         return trusted_features(
             self.trusted,
             lambda images: self.take.features(self.policy(images, generator)),
@@ -345,42 +355,6 @@ class Trainer:
             hyper_steps=self.hyper_steps,
             seed=derive(self.config.seed, TRUSTED, epoch),
         )
-
-    @torch.no_grad()
-    def _measure(self, epoch: int) -> Metrics:
-        """Errors on trusted and test, and the two gradients that the outer loop aligns."""
-        encoder = self.take.encode
-        with evaluating(self.model):
-            features, labels = encoded(self.trusted, encoder), self.trusted.labels
-            metrics = {f"trusted_{k}": v for k, v in scores(self.head, features, labels).items()}
-            if self.plan.at(epoch).fold is not None:
-                return metrics  # of a network that serves to judge labels
-            if self.test is not None:
-                found = scores(self.head, encoded(self.test, encoder), self.test.labels)
-                metrics |= {f"test_{k}": v for k, v in found.items()}
-            if self.config.learns:
-                metrics |= self._density(epoch, encoder, features, labels)
-        return metrics
-
-    def _density(
-        self, epoch: int, encoder: Callable[[Tensor], Tensor], trusted: Tensor, labels: Tensor
-    ) -> Metrics:
-        """The density-matching view on some of the points, augmented as they are learned from."""
-        size = min(DENSITY_POINTS, self.count)
-        index = torch.randperm(self.count, generator=self._generator(DENSITY, epoch))[:size]
-        index = index.to(self.device)
-        generator = self._generator(DENSITY, epoch, 1)
-
-        def augmented(part: Tensor) -> Tensor:
-            images = self.policy(self.points.fetch(part), generator)
-            return self.data.augment(images, part, generator)
-
-        parts = index.split(EVALUATION_BATCH)
-        features = torch.cat([encoder(augmented(part)) for part in parts])
-        return self.hyper.density(features, index, trusted, labels)
-
-    def _generator(self, *purpose: int) -> torch.Generator:
-        return torch.Generator().manual_seed(derive(self.config.seed, *purpose))
 
     def state(self) -> dict[str, Any]:
         """All that changes during a run."""

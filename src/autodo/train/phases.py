@@ -20,14 +20,13 @@ from torch import Tensor
 
 from autodo.auditing.heads import split
 from autodo.config import Config
-from autodo.data.randomness import derive
+from autodo.data.randomness import generator_for
+from autodo.train.helpers import FOLDS
 from autodo.train.run_folder import Metrics
 
 WORTH_A_ROUND = 0.02
 """Share of labels drawn at random, as a round finds it, from which on another round is made; it
 could correct no more labels than that."""
-FOLDS = 7
-"""Purpose of the random numbers that deal the points out."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +120,7 @@ def deal(train_labels: Tensor, trusted_labels: Tensor, config: Config) -> Tensor
 
     Every class is spread evenly over the folds, by given label.
     """
-    generator = torch.Generator().manual_seed(derive(config.seed, FOLDS))
+    generator = generator_for(config.seed, FOLDS)
     folds = max(config.belief_folds, 1)
     return torch.cat(
         [
