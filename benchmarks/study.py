@@ -13,6 +13,7 @@ configuration, for a table of its own under another --out; such tables are for c
 N measures them on points that are held out of the training set. --points N --size 16 makes a study
 for a laptop: so many points of each training set, images made smaller by averaging. --known FILE
 names runs that were kept before and are not made again; ``study_tables.py --add`` keeps new ones.
+With --minutes no run is begun that took longer in another seed than what is left.
 """
 
 from __future__ import annotations
@@ -154,6 +155,8 @@ class Study:
         runner = Runner(args)
         self.comparisons: dict[Cell, Comparison] = {}
         for cell in cells(args):
+            if all(set(range(args.seeds)) <= self._known(cell, m).keys() for m in args.methods):
+                continue
             _, about = runner.task_maker(cell)
             setting = {**about, "model": args.network, "config": runner.config.to_toml()}
             self.comparisons[cell] = Comparison(args.out / cell.folder, setting)
@@ -161,15 +164,21 @@ class Study:
     def missing(self) -> Iterator[tuple[Cell, str, int]]:
         for seed in range(self.args.seeds):
             for cell, comparison in self.comparisons.items():
-                known = self.known.get(cell.folder, {})
                 for name in self.args.methods:
-                    made = comparison.scores.get(name, {}).keys() | known.get(name, {}).keys()
-                    if seed not in made:
+                    if seed not in self._known(cell, name) | comparison.scores.get(name, {}):
                         yield cell, name, seed
+
+    def _known(self, cell: Cell, name: str) -> dict[int, Score]:
+        return self.known.get(cell.folder, {}).get(name, {})
+
+    def expected(self, cell: Cell, name: str) -> float:
+        """Seconds that the method took in the cell, with another seed; 0 where it has none."""
+        runs = self._known(cell, name) | self.comparisons[cell].scores.get(name, {})
+        return max((run.seconds for run in runs.values()), default=0.0)
 
     def run(self, until: float) -> int:
         """Run what is missing while the time lasts; returns how many are still missing."""
-        todo = iter(list(self.missing()))
+        todo = list(self.missing())
         running: dict[Future[Score], tuple[Cell, str, int]] = {}
         with ProcessPoolExecutor(
             self.args.processes,
@@ -178,10 +187,13 @@ class Study:
             initargs=(self.args,),
         ) as pool:
             while True:
-                while len(running) < self.args.processes and time.monotonic() < until:
-                    run = next(todo, None)
+                while len(running) < self.args.processes:
+                    left = until - time.monotonic()
+                    fits = (run for run in todo if self.expected(*run[:2]) < left)
+                    run = next(fits, None)
                     if run is None:
                         break
+                    todo.remove(run)
                     running[pool.submit(_run, *run)] = run
                 if not running:
                     break
