@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from autodo.config import Config
 from autodo.data.pixels import to_unit
+from autodo.data.randomness import seeded
 from autodo.experiment.demo import digits_model
 from autodo.experiment.methods import run_autodo
 from autodo.experiment.task import Task, digits_task
@@ -19,7 +20,6 @@ from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import follow
 from autodo.models.small_cnn import SmallCNN
 from autodo.train import hyper_optimizer
-from autodo.train.helpers import seeded
 from autodo.train.loop import Trainer
 from autodo.train.phases import Phase
 from autodo.train.points import points_table
@@ -43,7 +43,7 @@ def task() -> Task:
 
 def small_model(seed: int) -> SmallCNN:
     """The demo's network a quarter as wide: heads on 64 features are found much sooner."""
-    with seeded(torch.device("cpu"), seed):
+    with seeded(seed):
         return SmallCNN(1, 10, width=8)
 
 

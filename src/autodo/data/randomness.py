@@ -31,6 +31,15 @@ def generator_for(seed: int, *path: int) -> torch.Generator:
 
 
 @contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Torch's generators, of the host and of ``device``, seeded inside, unchanged afterwards."""
+    on_cuda = device is not None and device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_cuda else []):
+        torch.manual_seed(seed)
+        yield
+
+
+@contextmanager
 def borrowed(seed: int) -> Iterator[None]:
     """Global CPU generators seeded with ``seed`` inside, unchanged afterwards."""
     # torch.manual_seed would seed the accelerators too, and reading items does not use them.

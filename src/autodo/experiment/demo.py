@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autodo.config import Config
+from autodo.data.randomness import seeded
 from autodo.experiment.methods import BASELINES, Score, run_autodo, run_baseline
 from autodo.experiment.pictures import bars, gallery, sheet, terminal_gallery
 from autodo.experiment.task import Task, digits_task
@@ -35,8 +36,7 @@ PICTURE = 760
 
 def digits_model(seed: int) -> SmallCNN:
     """The demo's network with the initial weights of ``seed``."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return SmallCNN(1, 10)
 
 

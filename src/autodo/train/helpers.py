@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -47,11 +46,3 @@ def check_finite(features: Tensor, index: Tensor) -> None:
 def copied(model: nn.Module) -> dict[str, Tensor]:
     """The state of ``model``, which later steps do not change."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-
-@contextmanager
-def seeded(device: torch.device, seed: int) -> Iterator[None]:
-    """Global generators (for dropout and the like) seeded inside, unchanged afterwards."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield

@@ -24,7 +24,7 @@ from autodo.data.examples import Examples
 from autodo.data.joined import join
 from autodo.data.loader import Batch, Loader
 from autodo.data.map_images import MapImages
-from autodo.data.randomness import derive, generator_for
+from autodo.data.randomness import derive, generator_for, seeded
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import note_doubt, settle
@@ -42,7 +42,6 @@ from autodo.train.helpers import (
     TRUSTED,
     check_finite,
     encoded,
-    seeded,
 )
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.measure import Measure
@@ -167,7 +166,7 @@ class Trainer:
             metrics: Metrics = {"epoch": epoch + 1}
             if phase.fold is not None:
                 metrics["fold"] = phase.fold + 1
-            with seeded(self.device, derive(config.seed, MODEL, epoch)):
+            with seeded(derive(config.seed, MODEL, epoch), self.device):
                 if epoch == phase.start:
                     self._begin(phase)
                 metrics |= self._descend_theta(epoch, phase)

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from autodo import policies
 from autodo.config import Config
 from autodo.data.examples import Examples
+from autodo.data.randomness import seeded
 from autodo.errors import RunFolderError
 from autodo.experiment.paper import analysis, protocol
 from autodo.experiment.paper.cells import Cell
@@ -133,8 +133,7 @@ def _network(cell: Cell, task: Task, scale: Scale, seed: int) -> nn.Module:
     of_set = PROTOCOLS[cell.dataset]
     mean, std = pixel_statistics(task.train.images)
     crop = of_set.crop if scale.image_size is None else None
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = build(
             scale.network or of_set.network,
             channels=task.train.image_shape[0],
