@@ -21,6 +21,7 @@ from autodo.hyper.augment import Augment
 from autodo.hyper.symmetry import SYMMETRIES, turn
 from autodo.train import loop
 from autodo.train.loop import Trainer
+from autodo.train.run_folder import Metrics
 from autodo.train.views import averaged
 
 QUICK = Config(
@@ -157,6 +158,30 @@ def test_where_there_is_none_a_run_is_what_it_would_be_without_the_question() ->
     for a, b in zip(asked.model.parameters(), plain.model.parameters(), strict=True):
         assert torch.equal(a, b)
     assert torch.equal(asked.data.table("label").rows, plain.data.table("label").rows)
+
+
+@pytest.mark.parametrize(
+    ("shares", "symmetries"),
+    [
+        ((0.97, 0.97), ["none", "mirror"]),
+        ((0.82, 1.02), ["none", "none"]),
+        ((0.99, 0.4), ["mirror", "none"]),
+    ],
+)
+def test_networks_judge_together(
+    shares: tuple[float, float], symmetries: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that are not sure may be together, and one that is may be refuted."""
+    answers = iter(shares)
+
+    def recognise(*_: object) -> Metrics:
+        return {"mirror": next(answers), "mirror_error": 0.04, "mirror_lost": False}
+
+    monkeypatch.setattr(loop, "recognise", recognise)
+    run = trainer("height")
+    said = [metrics["symmetry"] for metrics in run.epochs() if "symmetry" in metrics]
+    assert said == symmetries
+    assert SYMMETRIES[int(run.data.symmetry)] == symmetries[-1]
 
 
 def test_a_run_that_goes_on_knows_it(tmp_path: Path) -> None:
