@@ -178,7 +178,7 @@ def test_networks_judge_together(
         return {"mirror": next(answers), "mirror_error": 0.04, "mirror_lost": False}
 
     monkeypatch.setattr(loop, "recognise", recognise)
-    run = trainer("height")
+    run = trainer("height", dataclasses.replace(QUICK, belief_epochs=1, epochs=1))
     said = [metrics["symmetry"] for metrics in run.epochs() if "symmetry" in metrics]
     assert said == symmetries
     assert SYMMETRIES[int(run.data.symmetry)] == symmetries[-1]
