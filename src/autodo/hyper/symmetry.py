@@ -112,10 +112,10 @@ def recognition(before: Tensor, after: Tensor, labels: Tensor, num_classes: int)
         return sums / counts
 
     def beyond_chance(taken_for: Tensor) -> tuple[Tensor, float]:
-        """(C,) the share of each class that is recognised, and of all what guesses would not be."""
+        """(C,) how many of each class are recognised, and of all the share that guesses are not."""
         right = by_class(taken_for == labels)
         named = torch.bincount(taken_for, weights=(weight / counts)[labels], minlength=num_classes)
-        return right * counts, float(weight @ right - weight @ named)
+        return right * counts, float(weight @ (right - named))
 
     (right, known), (still, kept) = beyond_chance(before), beyond_chance(after)
     margin = (after == labels).double() - AS_WELL * (before == labels).double()
