@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return shared[0] if shared else nodeid
 
     return Scheduling(config, log)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heeds_ctrl_c() -> None:
+    """A shell starts what it runs in the background deaf to Ctrl-C, and so would be whatever tests
+    start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
