@@ -13,7 +13,8 @@ configuration, for a table of its own under another --out; such tables are for c
 N measures them on points that are held out of the training set. --points N --size 16 makes a study
 for a laptop: so many points of each training set, images made smaller by averaging. --known FILE
 names runs that were kept before and are not made again; ``study_tables.py --add`` keeps new ones.
-With --minutes no run is begun that took longer in another seed than what is left.
+With --minutes no run is begun that is expected to take longer than what is left, by what the
+method took with another seed or in a cell of that size.
 """
 
 from __future__ import annotations
@@ -163,18 +164,32 @@ class Study:
 
     def missing(self) -> Iterator[tuple[Cell, str, int]]:
         for seed in range(self.args.seeds):
-            for cell, comparison in self.comparisons.items():
+            for cell in self.comparisons:
                 for name in self.args.methods:
-                    if seed not in self._known(cell, name) | comparison.scores.get(name, {}):
+                    if seed not in self._runs(cell, name):
                         yield cell, name, seed
 
     def _known(self, cell: Cell, name: str) -> dict[int, Score]:
         return self.known.get(cell.folder, {}).get(name, {})
 
     def expected(self, cell: Cell, name: str) -> float:
-        """Seconds that the method took in the cell, with another seed; 0 where it has none."""
-        runs = self._known(cell, name) | self.comparisons[cell].scores.get(name, {})
-        return max((run.seconds for run in runs.values()), default=0.0)
+        """Seconds that the method took in the cell with another seed, or else in the smallest of
+        the cells that are no smaller; 0 where nothing tells."""
+        if runs := self._runs(cell, name):
+            return max(run.seconds for run in runs.values())
+        took = [
+            (self._points(other), run.seconds)
+            for other in self.comparisons
+            for run in self._runs(other, name).values()
+        ]
+        larger = [one for one in took if one[0] >= self._points(cell)]
+        return min(larger)[1] if larger else max((seconds for _, seconds in took), default=0.0)
+
+    def _runs(self, cell: Cell, name: str) -> dict[int, Score]:
+        return self._known(cell, name) | self.comparisons[cell].scores.get(name, {})
+
+    def _points(self, cell: Cell) -> int:
+        return int(self.comparisons[cell].setting["train"])
 
     def run(self, until: float) -> int:
         """Run what is missing while the time lasts; returns how many are still missing."""
