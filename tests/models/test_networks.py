@@ -8,6 +8,7 @@ from torch import nn
 
 from autodo.errors import InputError
 from autodo.models import Normalize, ResNet18, SmallCNN, WideResNet, find_head, pixel_statistics
+from autodo.models.pool import pooled
 
 
 def parameters(model: nn.Module) -> int:
@@ -113,6 +114,18 @@ def test_networks_end_in_their_linear_head_and_are_smooth(model: nn.Module) -> N
     (gradient,) = torch.autograd.grad(model(x)[0, 0], x, create_graph=True)
     (second,) = torch.autograd.grad(gradient.sum(), x)
     assert float(second.abs().max()) > 0
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_pooling_is_the_mean_and_its_gradient_keeps_the_layout(layout: torch.memory_format) -> None:
+    x = torch.randn(2, 6, 4, 5, dtype=torch.float64).contiguous(memory_format=layout)
+    x.requires_grad_()
+    y = pooled(x)
+    torch.testing.assert_close(y, x.mean((2, 3)))
+    (found,) = torch.autograd.grad(y.square().sum(), x)
+    (true,) = torch.autograd.grad(x.mean((2, 3)).square().sum(), x)
+    torch.testing.assert_close(found, true)
+    assert found.is_contiguous(memory_format=layout)
 
 
 def test_pixels_are_normalised_by_statistics_that_travel_with_the_weights() -> None:

@@ -25,6 +25,15 @@ INPUTS = 32
 """A layer's inputs come in groups of so many."""
 SHARED_MEMORY = 232_448
 """Bytes that a program can have."""
+REGISTERS = {
+    ("convolve", 160): (168, 88, 208),
+    ("convolve", 128): (136, 88, 160),
+    ("convolve", 64): (104, 88, 112),
+    ("weight_gradient", 80): (128, 32, 160),
+    ("weight_gradient", 64): (104, 32, 128),
+}
+"""Of a thread when its program starts, of one that fetches and of one that multiplies. What small
+tiles do not need is left to other kernels, such as those of a run beside this one."""
 HALO = {8: 401, 16: 324, 32: 340}
 """Pixels of a plane in ``convolve``, by the side of an image."""
 MOST_STAGES = 12
@@ -141,7 +150,7 @@ def own_weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     )  # fmt: skip
     gradient = torch.empty_like(weight)
     _kernel("sum_parts")(
-        (inputs // 32, outputs // 32, 9), 256,
+        (inputs // 8, outputs // 32, 9), 256,
         parts, gradient, outputs, inputs, splits, *_strides(gradient),
     )  # fmt: skip
     return gradient
@@ -220,6 +229,7 @@ def program(name: str, side: int, tile: int) -> tuple[str, int]:
     stages = min(MOST_STAGES, (SHARED_MEMORY - fixed) // (stage + 16))
     shared = fixed + stages * (stage + 16)
     defined = {"SIDE": side, "NT": tile, "STAGES": stages, "SHARED": shared}
+    defined |= zip(("AT_START", "TO_FETCH", "TO_MULTIPLY"), REGISTERS[name, tile], strict=True)
     lines = [f"#define {key} {value}" for key, value in defined.items()]
     product = _product(tile, transposed=name == "weight_gradient")
     source = "\n".join([*lines, product, _read("tensor_cores"), source])

@@ -171,10 +171,12 @@ def _totals(part_ptr, parts, column, C: constexpr, BP: constexpr, BC: constexpr)
 
 @triton.jit
 def _moments(
-    part_ptr, mean_ptr, var_ptr, weight_ptr, bias_ptr, out_ptr, M, parts, momentum, eps,
+    part_ptr, mean_ptr, var_ptr, seen_ptr, weight_ptr, bias_ptr, out_ptr, M, parts, momentum, eps,
     C: constexpr, BP: constexpr, BC: constexpr,
 ):  # fmt: skip
-    """a, b, mean and 1/sigma from the sums of all parts; moves the running moments."""
+    """a, b, mean and 1/sigma from the sums of all parts; moves the running moments, and counts."""
+    if tl.program_id(0) == 0:
+        tl.store(seen_ptr, tl.load(seen_ptr) + 1)
     column = tl.program_id(0) * BC + tl.arange(0, BC)
     first, second = _totals(part_ptr, parts, column, C, BP, BC)
     offset = first / M
@@ -314,8 +316,8 @@ def norm_celu(layer: Any, x: Tensor, residual: Tensor | None) -> tuple[Tensor, T
     """(s, y) of a NormCELU layer, in its training or eval mode."""
     weight, bias, moments = layer.weight, layer.bias, (layer.running_mean, layer.running_var)
     if layer.training:
-        layer.num_batches_tracked.add_(1)
-        s, y = _Training.apply(x, residual, weight, bias, *moments, layer.momentum, layer.eps)
+        running = (*moments, layer.num_batches_tracked)
+        s, y = _Training.apply(x, residual, weight, bias, running, layer.momentum, layer.eps)
     else:
         s, y = _Evaluating.apply(x, residual, weight.detach(), bias.detach(), *moments, layer.eps)
     return (x if residual is None else s), y
@@ -323,17 +325,17 @@ def norm_celu(layer: Any, x: Tensor, residual: Tensor | None) -> tuple[Tensor, T
 
 class _Training(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, residual, weight, bias, running_mean, running_var, momentum, eps):
+    def forward(ctx, x, residual, weight, bias, running, momentum, eps):
         cut, add = _Cut(x), residual is not None
         count = cut.parts(FORWARD_PROGRAMS)
         s = torch.empty_like(x) if add else x
         parts = x.new_empty((count, 2, cut.columns), dtype=torch.float32)
         coefficients = x.new_empty((4, cut.columns), dtype=torch.float32)
         _sums[(cut.strips, count)](
-            x, residual if add else x, s, running_mean, parts, cut.rows, ADD=add, **cut.strip
+            x, residual if add else x, s, running[0], parts, cut.rows, ADD=add, **cut.strip
         )
         _moments[cut.moments](
-            parts, running_mean, running_var, weight, bias, coefficients, cut.rows, count,
+            parts, *running, weight, bias, coefficients, cut.rows, count,
             momentum, eps, **cut.moment,
         )  # fmt: skip
         y = torch.empty_like(x)
@@ -351,7 +353,7 @@ class _Training(torch.autograd.Function):
         _backward_sums[(cut.strips, count)](s, dy, coefficients, parts, cut.rows, **cut.strip)
         _backward_moments[cut.moments](parts, coefficients, k, cut.rows, count, **cut.moment)
         ds = _slopes(s, dy, other if ctx.add else None, coefficients, k, cut)
-        return ds, ds if ctx.add else None, k[1], k[0], None, None, None, None
+        return ds, ds if ctx.add else None, k[1], k[0], None, None, None
 
 
 class _Evaluating(torch.autograd.Function):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from autodo.errors import InputError
 from autodo.models.normalize import Normalize
+from autodo.models.pool import pooled
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"celu": nn.CELU, "relu": nn.ReLU}
 STEMS = ("small", "imagenet")
@@ -95,4 +96,4 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stages(self.stem(self.normalize(x)))
-        return self.fc(x.mean((2, 3)))
+        return self.fc(pooled(x))

@@ -17,6 +17,7 @@ from autodo.errors import InputError
 from autodo.models.conv3x3 import Conv3x3
 from autodo.models.norm_celu import NormCELU
 from autodo.models.normalize import Normalize
+from autodo.models.pool import pooled
 
 
 class Block(nn.Module):
@@ -96,4 +97,4 @@ class WideResNet(nn.Module):
         for block in rest:
             x, residual = block(x, residual)
         _, x = self.bn.add(x, residual)
-        return self.fc(x.mean((2, 3)))
+        return self.fc(pooled(x))

@@ -36,7 +36,7 @@ struct Turn {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __maxnreg__(AT_START)
     convolve(const bf16* __restrict__ x, const bf16* __restrict__ weights, bf16* __restrict__ y,
              int* __restrict__ counter, int tiles, int inputs, int outputs) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
   }
   __syncthreads();
   if (group == 0) {
-    FEWER_REGISTERS(88);
+    FEWER_REGISTERS(TO_FETCH);
     if (thread < FETCHERS) {
       // Piece k of this thread: 8 channels of a pixel, always the same one of the halo.
       const int plane = thread & 3;
@@ -129,7 +129,7 @@ extern "C" __global__ void __launch_bounds__(384, 1)
       if (atomicAdd(counter + 1, 1) == gridDim.x - 1) counter[0] = counter[1] = 0;
     }
   } else {
-    MORE_REGISTERS(208);
+    MORE_REGISTERS(TO_MULTIPLY);
     const int warp = thread >> 5 & 3, lane = thread & 31, first = (group - 1) * 2;
 #if SIDE == 32
     const int patch0 = first * 8, patch1 = patch0 + 8;

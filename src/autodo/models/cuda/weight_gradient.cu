@@ -45,7 +45,7 @@ __device__ __forceinline__ u64 swizzled(u32 address, u32 channels, u32 pixels) {
   return (u64)((address >> 4) & 0x3FFF) | ((u64)channels << 16) | ((u64)pixels << 32) | ((u64)1 << 62);
 }
 
-extern "C" __global__ void __launch_bounds__(512, 1)
+extern "C" __global__ void __maxnreg__(AT_START)
     weight_gradient(const __grid_constant__ Map x, const __grid_constant__ Map dy, float* __restrict__ parts, int tiles,
                     int inputs, int outputs, int splits) {
   extern __shared__ __align__(1024) unsigned char memory[];
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
   }
   __syncthreads();
   if (group == 0) {
-    FEWER_REGISTERS(32);
+    FEWER_REGISTERS(TO_FETCH);
     if (thread == 0) {
       int stage = 0, phase = 1;
       for (int i = blockIdx.x; i < works; i += gridDim.x) {
@@ -87,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(512, 1)
       }
     }
   } else {
-    MORE_REGISTERS(160);
+    MORE_REGISTERS(TO_MULTIPLY);
     const int warp = thread >> 5 & 3, lane = thread & 31, ky = group - 1;
     int stage = 0, phase = 0;
     for (int i = blockIdx.x; i < works; i += gridDim.x) {
