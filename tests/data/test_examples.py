@@ -35,6 +35,17 @@ def test_ids_default_to_the_index_and_follow_a_subset() -> None:
     assert picked.num_classes == 3
 
 
+def test_a_subset_counts_negative_indices_from_the_end_and_refuses_those_beyond() -> None:
+    data = make(ids=tuple("abcdef"))
+    picked = data.subset([-1, 2, -6, 2])
+    assert picked.ids == ("f", "c", "a", "c")
+    assert torch.equal(picked.images, data.images[[5, 2, 0, 2]])
+    assert picked.labels.tolist() == [2, 2, 0, 2]
+    for beyond in (6, -7):
+        with pytest.raises(IndexError):
+            data.subset([0, beyond])
+
+
 def test_with_labels_leaves_the_original_alone() -> None:
     data = make(ids=tuple("abcdef"))
     changed = data.with_labels(torch.zeros(6, dtype=torch.int64))

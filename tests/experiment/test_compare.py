@@ -233,6 +233,36 @@ def test_points_held_out_of_train_to_measure_on(files: Path, tmp_path: Path) -> 
         task_maker(load, *names)
 
 
+def test_points_that_are_left_out_take_their_image_with_them(files: Path) -> None:
+    def load(source: str, name: str) -> Examples:
+        which = np.load(source)
+        return Examples.from_arrays(which["images"], which["labels"])
+
+    whole = load(str(files / "train.npz"), "train")
+    for trusted, test in (("60", "50"), ("60", str(files / "test.npz"))):
+        make, about = task_maker(load, str(files / "train.npz"), trusted, test, distortion="3-0.4")
+        task = make(2)
+        at = [int(i) for i in task.train.ids]
+        assert len(at) == about["train"] < 240
+        assert not set(task.train.ids) & set(task.trusted.ids)
+        assert task.true_labels is not None
+        assert torch.equal(task.train.images, whole.images[at])
+        assert torch.equal(task.true_labels, whole.labels[at])
+        assert task.wrong.float().mean() > 0.2
+
+
+def test_a_file_of_labels_must_be_of_this_very_set(files: Path, tmp_path: Path) -> None:
+    def load(source: str, name: str) -> Examples:
+        which = np.load(source)
+        return Examples.from_arrays(which["images"], which["labels"])
+
+    labels = np.load(files / "train.npz")["labels"]
+    np.save(tmp_path / "longer.npy", np.concatenate([labels, labels[:1]]))
+    names = str(files / "train.npz"), str(files / "test.npz"), str(files / "test.npz")
+    with pytest.raises(InputError, match="301 labels for 300 examples"):
+        task_maker(load, *names, distortion=f"1-file:{tmp_path / 'longer.npy'}")
+
+
 def test_from_python_with_any_dataset() -> None:
     task = digits_task(noise=0.3, trusted=60)
     pairs = [list(zip(part.images, part.labels.tolist(), strict=True)) for part in (

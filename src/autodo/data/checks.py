@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from autodo.data import wording
 from autodo.data.columns import ColumnPairs, is_columnar
+from autodo.data.duplicates import Pairs, shared_images
 from autodo.data.examples import Examples
 from autodo.data.labels import check_range, check_same_names, settle_names
 from autodo.data.map_images import MapImages, Progress, read_dataset
-from autodo.data.pixels import fingerprint
 from autodo.errors import InputError
 
 
@@ -114,12 +114,11 @@ def check_pair(
     if test is not None:
         check_range(test.labels, train.num_classes, name="test", ids=test.ids)
 
-    prints = {name: _fingerprints(data) for name, data in sets.items()}
-    warnings = []
-    for one, other in (("train", "trusted"), ("train", "test"), ("trusted", "test")):
-        if other in sets:
-            warnings += _shared_images(one, other, sets, prints)
-    return warnings
+    return [
+        _warning(one, other, sets, pairs)
+        for (one, other), pairs in shared_images(sets).items()
+        if pairs
+    ]
 
 
 def _check_shape(train: Examples | MapImages, data: Examples | MapImages, name: str) -> None:
@@ -174,32 +173,17 @@ def _it(classes: Sequence[int]) -> str:
     return "the class" if len(classes) == 1 else "those classes"
 
 
-def _fingerprints(data: Examples | MapImages) -> Sequence[bytes]:
-    if isinstance(data, MapImages):
-        return data.fingerprints
-    return [fingerprint(image) for image in data.images.cpu()]
-
-
-def _shared_images(
-    one: str,
-    other: str,
-    sets: dict[str, Examples | MapImages],
-    prints: dict[str, Sequence[bytes]],
-) -> list[str]:
-    """At most one warning: how many images of ``other`` are, pixel for pixel, also in ``one``."""
-    places = {print_: i for i, print_ in reversed(list(enumerate(prints[one])))}
-    shared = [(places[p], j) for j, p in enumerate(prints[other]) if p in places]
-    if not shared:
-        return []
+def _warning(one: str, other: str, sets: dict[str, Examples | MapImages], shared: Pairs) -> str:
+    """How many images of ``other`` are, pixel for pixel, also in ``one``."""
     i, j = shared[0]
     harm = (
         "the test error will look better than it is"
         if other == "test"
         else "a model that has learned them by heart cannot be judged on them"
     )
-    return [
-        f"{wording.count(len(shared), 'image')} of {other} ({len(prints[other]):,} in all) "
+    return (
+        f"{wording.count(len(shared), 'image')} of {other} ({len(sets[other]):,} in all) "
         f"also in {one}, pixel for pixel; the first is "
         f"{wording.example(other, j, sets[other].ids)} = {wording.example(one, i, sets[one].ids)}: "
         f"{harm}. Remove them from one of the two."
-    ]
+    )

@@ -93,11 +93,14 @@ class Examples:
     def subset(self, index: Tensor | np.ndarray | Sequence[int]) -> Examples:
         """The examples at ``index`` (M,), in that order, with their ids."""
         index = torch.as_tensor(index, dtype=torch.int64).cpu()
+        ids = tuple(self.ids[i] for i in index.tolist())  # refuses what is out of range
+        index = index % len(self)  # from the end where negative, as ids count
         return replace(
             self,
-            images=self.images[index.to(self.images.device)],
+            # Whole images are copied, where self.images[index] would go pixel by pixel.
+            images=self.images.index_select(0, index.to(self.images.device)),
             labels=self.labels[index.to(self.labels.device)],
-            ids=tuple(self.ids[i] for i in index.tolist()),
+            ids=ids,
         )
 
     def with_labels(self, labels: Tensor) -> Examples:

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from autodo.data import Examples, stratified_split
 from autodo.data.checks import check_pair
 from autodo.data.distort import Distortion
@@ -69,18 +71,20 @@ def task_maker(
         )
 
     def make(seed: int) -> Task:
-        pool, known, chosen, positions = whole, truth, given, where
+        index, known, chosen, positions = torch.arange(len(whole)), truth, given, where
         if size is not None:
-            rest, picked = stratified_split(whole.labels, size, seed=seed)
-            chosen, pool = whole.subset(picked), whole.subset(rest)
-            positions = rest if where is None else where[rest]
+            index, picked = stratified_split(whole.labels, size, seed=seed)
+            chosen, positions = whole.subset(picked), index if where is None else where[index]
             if known is not None:
-                chosen, known = chosen.with_labels(known[picked]), known[rest]
+                chosen, known = chosen.with_labels(known[picked]), known[index]
         assert chosen is not None
+        labels = whole.labels[index]
         if kind is not None:
-            kept, noisy = kind.apply(pool.labels, pool.num_classes, seed, positions=positions)
-            pool, known = pool.subset(kept).with_labels(noisy), pool.labels[kept]
-        return Task(train=pool, trusted=chosen, test=final, true_labels=known)
+            kept, noisy = kind.apply(labels, whole.num_classes, seed, positions=positions)
+            index, known, labels = index[kept], labels[kept], noisy
+        # Pixels are copied at the end only, and not where all stay: of SVHN they are 200 MB.
+        pool = whole if len(index) == len(whole) else whole.subset(index)
+        return Task(train=pool.with_labels(labels), trusted=chosen, test=final, true_labels=known)
 
     first = make(0)
     check_pair(first.train, first.trusted, test=first.test)
