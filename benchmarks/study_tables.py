@@ -67,7 +67,7 @@ def add(file: Path, folder: Path) -> None:
         if other:
             raise SystemExit(f"{path} is of another {other[0]} than {name} in {file}")
         runs = {(run["method"], run["seed"]): run for run in (*before["runs"], *new["runs"])}
-        stored[name] = {**new, "runs": list(runs.values())}
+        stored[name] = {**before, "runs": list(runs.values())}
     write_text(file, json.dumps(stored, separators=(",", ":")) + "\n")
 
 
