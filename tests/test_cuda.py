@@ -18,11 +18,12 @@ DEVICE = torch.device("cuda", 0)
 class Nvrtc:
     """As much of the library as says its version."""
 
-    def __init__(self, major: int) -> None:
-        self.major = major
+    def __init__(self, *version: int) -> None:
+        self.version = version
 
     def nvrtcVersion(self, major: Any, minor: Any) -> int:
-        ctypes.cast(major, ctypes.POINTER(ctypes.c_int))[0] = self.major
+        for to, number in zip((major, minor), self.version, strict=True):
+            ctypes.cast(to, ctypes.POINTER(ctypes.c_int))[0] = number
         return 0
 
 
@@ -39,12 +40,13 @@ def _forgets() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("capability", "library", "expected"),
     [
-        ((9, 0), Nvrtc(12), True),
-        ((9, 0), Nvrtc(13), True),
-        ((9, 0), Nvrtc(11), False),  # does not know the architecture
+        ((9, 0), Nvrtc(12, 4), True),
+        ((9, 0), Nvrtc(13, 0), True),
+        ((9, 0), Nvrtc(12, 3), False),  # does not know how to limit registers
+        ((9, 0), Nvrtc(11, 8), False),  # does not know the architecture
         ((9, 0), None, False),
-        ((8, 0), Nvrtc(13), False),
-        ((10, 0), Nvrtc(13), False),  # has not these instructions
+        ((8, 0), Nvrtc(13, 0), False),
+        ((10, 0), Nvrtc(13, 0), False),  # has not these instructions
     ],
 )
 def test_hopper_needs_the_device_and_a_compiler_that_knows_it(

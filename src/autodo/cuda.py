@@ -18,8 +18,8 @@ MOST_SHARED_MEMORY = 8
 BFLOAT16, SWIZZLE_128, PROMOTE_128 = 9, 3, 2
 """As CU_TENSOR_MAP numbers them."""
 
-KNOWS_HOPPER = 12
-"""The first version of NVRTC that does."""
+KNOWS_HOPPER = 12, 4
+"""The first version of NVRTC that does, and knows ``__maxnreg__``."""
 
 
 @cache
@@ -41,7 +41,7 @@ def is_hopper(device: torch.device) -> bool:
         return False
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(found.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)), "asking for its version")
-    return major.value >= KNOWS_HOPPER
+    return (major.value, minor.value) >= KNOWS_HOPPER
 
 
 class Kernel:
