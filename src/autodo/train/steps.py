@@ -18,6 +18,7 @@ from autodo.hyper.dataset_model import DatasetModel
 from autodo.train.devices import autocast, fast_convolutions
 from autodo.train.hyper_optimizer import HyperOptimizer, HyperStep, frozen, head_input
 from autodo.train.recorded import Recorded
+from autodo.train.sgd import SGD
 
 
 class Steps:
@@ -52,14 +53,7 @@ class Steps:
         )
         # A recorded step reads its rate from the device; a fused one reads it without waiting.
         self.rate = torch.tensor(config.lr, device=device) if self.on_cuda else None
-        self.optimizer = torch.optim.SGD(
-            model.parameters(),
-            lr=config.lr if self.rate is None else self.rate,
-            momentum=config.momentum,
-            nesterov=config.momentum > 0,
-            weight_decay=config.weight_decay,
-            fused=self.on_cuda,
-        )
+        self.optimizer = self._make_optimizer()
         pool = torch.cuda.graph_pool_handle() if self.on_cuda else None
         self._theta = Recorded(
             partial(self._sgd, data.loss), device, pool=pool, enabled=config.cuda_graphs
@@ -71,6 +65,20 @@ class Steps:
             lambda images: (self.encode(images),), device, pool=pool, enabled=config.cuda_graphs
         )
         self._lambda = Recorded(self._descend_hyper, device, pool=pool, enabled=config.cuda_graphs)
+
+    def _make_optimizer(self) -> SGD | torch.optim.SGD:
+        config, parameters = self.config, self.model.parameters()
+        momentum, decay = config.momentum, config.weight_decay
+        if self.rate is None:
+            return SGD(parameters, lr=config.lr, momentum=momentum, weight_decay=decay)
+        return torch.optim.SGD(
+            parameters,
+            lr=self.rate,
+            momentum=momentum,
+            nesterov=momentum > 0,
+            weight_decay=decay,
+            fused=True,
+        )
 
     def theta(
         self,
