@@ -334,10 +334,8 @@ class _Training(torch.autograd.Function):
         _sums[(cut.strips, count)](
             x, residual if add else x, s, running[0], parts, cut.rows, ADD=add, **cut.strip
         )
-        _moments[cut.moments](
-            parts, *running, weight, bias, coefficients, cut.rows, count,
-            momentum, eps, **cut.moment,
-        )  # fmt: skip
+        numbers = cut.rows, count, momentum, eps
+        _moments[cut.moments](parts, *running, weight, bias, coefficients, *numbers, **cut.moment)
         y = torch.empty_like(x)
         _apply[cut.tiles](s, y, coefficients, cut.numbers, **cut.tile)
         return _keep(ctx, s, coefficients, add), y
