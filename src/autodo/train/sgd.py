@@ -76,7 +76,7 @@ class SGD:
             raise ValueError(f"{len(group['params'])} parameters, and here {len(parameters)}")
         self.param_groups = [group | {"params": parameters}]
         self.state = {
-            parameters[int(k)]: {BUFFER: held[BUFFER].to(parameters[int(k)], copy=True)}
+            parameters[k]: {BUFFER: held[BUFFER].to(parameters[k], copy=True)}
             for k, held in stored["state"].items()
             if held.get(BUFFER) is not None
         }
