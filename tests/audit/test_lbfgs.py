@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.optimize  # noqa: F401  # its threads must be there to be told how many they are
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autodo.auditing.lbfgs import lbfgs

@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from autodo.auditing.lbfgs import lbfgs
+from autodo.auditing.descent import descend
 
 BIAS_L2 = 0.1
 """Keeps the bias of a class finite of which a head sees no example; nothing beside ten of them."""
@@ -79,7 +78,7 @@ def fit_heads(
     steps: int = 100,
     tolerance: float = 0.1,
 ) -> Heads:
-    """Minimise the objective above by L-BFGS.
+    """Minimise the objective above, each head by an L-BFGS of its own.
 
     Args:
         features: (N, D), standardised.
@@ -87,6 +86,7 @@ def fit_heads(
         seen: (N, K), m.
         shift: (C,) added to the logits inside the loss.
         start: heads to begin from.
+        steps: evaluations of the gradient, at the most.
         tolerance: of every coordinate, in units of about its standard error.
     """
     count, width = features.shape
@@ -96,40 +96,35 @@ def fit_heads(
     # correlations of the features, a few tens of steps suffice, and 1 is a standard error.
     gram = features.T @ features * (0.1 * weight_of / count)
     ridge = l2 + 1e-4 * weight_of
-    device = features.device
-    eye = torch.eye(width, dtype=torch.float64, device=device)
+    eye = torch.eye(width, dtype=torch.float64, device=features.device)
     factor = torch.linalg.cholesky(gram.double() + ridge * eye)
-    inverse = torch.linalg.solve_triangular(factor, eye, upper=False).float()
+    inverse = torch.linalg.solve_triangular(factor, eye, upper=False).to(features)
     unit = 1 / math.sqrt(0.1 * weight_of + BIAS_L2)
     rows = max(1, NUMBERS // (heads * classes))
 
-    def heads_at(x: np.ndarray) -> tuple[Tensor, Tensor]:
-        v = torch.from_numpy(x.astype(np.float32)).to(device).view(-1, width + 1)
+    def heads_at(x: Tensor) -> tuple[Tensor, Tensor]:
+        v = x.view(-1, width + 1)
         return v[:, :width] @ inverse, v[:, width] * unit
 
-    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+    def gradient(x: Tensor) -> Tensor:
         weight, bias = heads_at(x)
-        value = l2 / 2 * weight.double().square().sum() + BIAS_L2 / 2 * bias.square().sum()
         grad_weight, grad_bias = l2 * weight, BIAS_L2 * bias
         for k in range(0, count, rows):
-            phi, q, m = features[k : k + rows], labels[k : k + rows, None], seen[k : k + rows]
-            logits = F.linear(phi, weight, bias).view(len(phi), heads, classes)
+            phi, q, m = (part[k : k + rows] for part in (features, labels, seen))
+            # (K, C, n), points last: a softmax over ten classes that lie side by side in memory
+            # takes a CPU twenty times as long, and most of all the time.
+            logits = torch.addmm(bias[:, None], weight, phi.T).view(heads, classes, len(phi))
             if shift is not None:
-                logits += shift
-            log_p = F.log_softmax(logits, -1)
-            value -= ((q * log_p).sum(-1) * m).sum().double()
-            r = ((log_p.exp_() - q) * m[..., None]).flatten(1)
-            grad_weight.addmm_(r.T, phi)
-            grad_bias += r.sum(0)
-        gradient = torch.cat([grad_weight @ inverse.T, grad_bias[:, None] * unit], 1)
-        return float(value) / weight_of, gradient.cpu().double().numpy().ravel() / weight_of
+                logits += shift[:, None]
+            r = logits.softmax(1).sub_(q.T.contiguous()).mul_(m.T.contiguous()[:, None])
+            grad_weight.addmm_(r.flatten(0, 1), phi)
+            grad_bias += r.sum(-1).flatten()
+        return torch.cat([grad_weight @ inverse.T, grad_bias[:, None] * unit], 1).view_as(x)
 
-    if start is None:
-        first = np.zeros(heads * classes * (width + 1))
-    else:
+    first = features.new_zeros(heads, classes * (width + 1))
+    if start is not None:
         v = start.weight.double().flatten(0, 1) @ factor
         bias = start.bias.double().view(-1, 1) / unit
-        first = torch.cat([v, bias], 1).cpu().numpy().ravel()
-    options = {"maxiter": steps, "gtol": tolerance / weight_of, "ftol": 1e-9}
-    weight, bias = heads_at(lbfgs(objective, first, options=options))
+        first = torch.cat([v, bias], 1).to(features).view_as(first)
+    weight, bias = heads_at(descend(gradient, first, steps=steps, tolerance=tolerance))
     return Heads(weight.view(heads, classes, width), bias.view(heads, classes))
