@@ -48,7 +48,8 @@ def fits(x: Tensor, weight: Tensor) -> bool:
     outputs, inputs = weight.shape[:2]
     count, side = x.shape[0], x.shape[-1]
     return (
-        side in SIDES
+        x.dtype == torch.bfloat16
+        and side in SIDES
         and x.shape[-2] == side
         and count > 0
         and (side != 8 or count % 4 == 0)

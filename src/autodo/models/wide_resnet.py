@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from autodo.errors import InputError
+from autodo.models.conv1x1 import Conv1x1
 from autodo.models.conv3x3 import Conv3x3
 from autodo.models.norm_celu import NormCELU
 from autodo.models.normalize import Normalize
@@ -38,7 +39,7 @@ class Block(nn.Module):
         )
         self.skip: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.skip = nn.Conv2d(inputs, outputs, 1, stride=stride, bias=False)
+            self.skip = Conv1x1(inputs, outputs, stride)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
         s, out = (x, self.bn1(x)) if residual is None else self.bn1.add(x, residual)
@@ -67,7 +68,7 @@ class WideResNet(nn.Module):
         self.check(depth, width)
         blocks = (depth - 4) // 6
         self.normalize = Normalize.of(channels, mean, std)
-        self.stem = nn.Conv2d(channels, 16, 3, padding=1, bias=False)
+        self.stem = Conv3x3(channels, 16)
         self.stages = nn.ModuleList()
         inputs = 16
         for stage, outputs in enumerate((16 * width, 32 * width, 64 * width)):
