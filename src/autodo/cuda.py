@@ -44,6 +44,13 @@ def is_hopper(device: torch.device) -> bool:
     return (major.value, minor.value) >= KNOWS_HOPPER
 
 
+@cache
+def multiprocessors(device: torch.device) -> int:
+    """Those of a GPU; of a CPU, where Triton's interpreter runs one program after another, 1."""
+    is_gpu = device.type == "cuda"
+    return torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
+
+
 class Kernel:
     """The function ``name`` of a program, which may ask for ``shared`` bytes of memory."""
 

@@ -242,7 +242,7 @@ def test_interpreted_sums_of_more_parts_than_one_round_of_the_second_step(
 ) -> None:
     from autodo.models import norm_celu_triton
 
-    monkeypatch.setattr(norm_celu_triton, "_multiprocessors", lambda device: 132)
+    monkeypatch.setattr(norm_celu_triton, "multiprocessors", lambda device: 132)
     x, residual, grads = inputs((1, 64, 129, 129), torch.float32, add=False)
     assert norm_celu_triton._Cut(x).parts(5) > norm_celu_triton.MOMENTS[0]
     fused, plain = both(64, training=True)

@@ -13,7 +13,6 @@ rounded; programs add up its parts over their share of pixels, which are added i
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -22,6 +21,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton.language import constexpr
+
+from autodo.cuda import multiprocessors
 
 INPUTS = (16, 32, 64, 128)
 OUTPUTS = (16, 32, 64, 128, 256)
@@ -107,7 +108,7 @@ def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor, stride: int) -> Tenso
     pixels, shape = _shape(x, weight, stride)
     columns = min(COLUMNS, len(weight))
     blocks = len(weight) // columns
-    programs = triton.cdiv(WEIGHT_PROGRAMS * _multiprocessors(x.device), blocks)
+    programs = triton.cdiv(WEIGHT_PROGRAMS * multiprocessors(x.device), blocks)
     programs = min(programs, triton.cdiv(pixels, PIXELS))
     parts = x.new_empty(programs, *weight.shape, dtype=torch.float32)
     _to_weights[programs, blocks](x, dy, parts, pixels, **shape, BM=PIXELS, BK=columns)
@@ -125,13 +126,6 @@ def _shape(x: Tensor, weight: Tensor, stride: int) -> tuple[int, dict[str, Any]]
         # The interpreter takes products of bfloat16 for ones of integers.
         "PRODUCT": tl.bfloat16 if x.is_cuda else tl.float32,
     }  # fmt: skip
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    """Those of a GPU; for the interpreter, in which programs run one after another, 1."""
-    is_gpu = device.type == "cuda"
-    return torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
 
 
 @triton.jit

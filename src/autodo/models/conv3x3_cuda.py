@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from autodo.cuda import Kernel, TensorMap
+from autodo.cuda import Kernel, TensorMap, multiprocessors
 
 SIDES = (8, 16, 32)
 TILES = (160, 128, 64)
@@ -115,7 +115,7 @@ def convolve(x: Tensor, packed: Tensor, counter: Tensor, outputs: int) -> Tensor
         dtype=x.dtype, device=x.device, memory_format=torch.channels_last,
     )  # fmt: skip
     tiles, tile = count * side * side // 256, packed.shape[4]
-    grid = min(_multiprocessors(x.device), tiles * outputs // tile)
+    grid = min(multiprocessors(x.device), tiles * outputs // tile)
     _kernel("convolve", side, tile)(
         (grid, 1, 1), 384, x, packed, y, counter, tiles, inputs, outputs
     )
@@ -141,7 +141,7 @@ def own_weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     """The same by our kernels, not rounded."""
     inputs, outputs, side = x.shape[1], dy.shape[1], x.shape[-1]
     tile = _tile(outputs, GRADIENT_TILES)
-    tiles, programs = len(x) * side * side // 128, _multiprocessors(x.device)
+    tiles, programs = len(x) * side * side // 128, multiprocessors(x.device)
     blocks = outputs // tile * -(-inputs // 64)
     splits = _splits(blocks, tiles, programs)
     parts = x.new_empty(splits, 9, inputs, outputs, dtype=torch.float32)
@@ -204,11 +204,6 @@ def _empty(like: Tensor, *shape: int) -> Tensor:
 def _strides(weight: Tensor) -> tuple[int, int, int]:
     """From an output, an input and a tap to the next."""
     return weight.stride(0), weight.stride(1), weight.stride(3)
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 @cache

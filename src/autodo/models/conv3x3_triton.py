@@ -16,7 +16,6 @@ their share of pixels, a second step adds those in a fixed order.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -25,6 +24,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from triton.language import constexpr
+
+from autodo.cuda import multiprocessors
 
 MOST_INPUTS = 16
 OUTPUTS = (16, 32, 64)
@@ -86,7 +87,7 @@ def forward(x: Tensor, weight: Tensor) -> Tensor:
     )  # fmt: skip
     pixels, shape = _shape(x, weight)
     tiles = triton.cdiv(pixels, FORWARD["BM"])
-    grid = (min(tiles, FORWARD_PROGRAMS * _multiprocessors(x.device)),)
+    grid = (min(tiles, FORWARD_PROGRAMS * multiprocessors(x.device)),)
     numbers = *x.stride(), *weight.stride(), pixels
     _forward[grid](x, weight, y, *numbers, **shape, **_cut(x), **FORWARD)
     return y
@@ -106,7 +107,7 @@ def weight_gradient(x: Tensor, dy: Tensor, weight: Tensor) -> Tensor:
     """dW (K, C, 3, 3) in float32, in the layout of weight."""
     (pixels, shape), cut = _shape(x, weight), _cut(x)
     tiles = triton.cdiv(pixels, TO_WEIGHTS["BM"])
-    programs = min(tiles, WEIGHT_PROGRAMS * _multiprocessors(x.device))
+    programs = min(tiles, WEIGHT_PROGRAMS * multiprocessors(x.device))
     row = cut["ROW"] + cut["REST"]
     parts = x.new_empty(programs, len(weight), row, dtype=torch.float32)
     _to_weights[(programs,)](
@@ -135,13 +136,6 @@ def _cut(x: Tensor) -> dict[str, int]:
     """Powers of two that a row's 9 C numbers are taken in; 16 channels have 128 and 16."""
     row = 9 * x.shape[1]
     return {"ROW": max(16, min(128, triton.next_power_of_2(row))), "REST": 16 if row > 128 else 0}
-
-
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    """Those of a GPU; for the interpreter, in which programs run one after another, 1."""
-    is_gpu = device.type == "cuda"
-    return torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
 
 
 @triton.jit

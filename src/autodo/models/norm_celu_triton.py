@@ -23,7 +23,6 @@ float32 whatever the type of the data. A NaN passes through: no minimum hides it
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -31,6 +30,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 from triton.language import constexpr
+
+from autodo.cuda import multiprocessors
 
 LENGTH, REPEAT = 1024, 4
 """Places of a tile, and numbers for each. On an H200, with a (262144, 160) matrix of bfloat16,
@@ -276,13 +277,6 @@ def _evaluate(
     _store(y_ptr + at, _celu(s * a[None, :] + b[None, :]), inside, EVEN)
 
 
-@cache
-def _multiprocessors(device: torch.device) -> int:
-    """Those of a GPU; for the interpreter, in which programs run one after another, 1."""
-    is_gpu = device.type == "cuda"
-    return torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 1
-
-
 class _Cut:
     """How the (M, C) matrix of a tensor is cut: into strips for sums, into tiles for numbers."""
 
@@ -308,7 +302,7 @@ class _Cut:
 
     def parts(self, programs: int) -> int:
         """Parts of the rows: no more than are needed to have all blocks in as few rounds."""
-        most = max(1, programs * _multiprocessors(self.device) // self.strips)
+        most = max(1, programs * multiprocessors(self.device) // self.strips)
         return triton.cdiv(self.blocks, max(1, triton.cdiv(self.blocks, most)))
 
 
