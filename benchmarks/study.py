@@ -31,8 +31,10 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
 from autodo.commands.given import make_network
@@ -118,14 +120,30 @@ class Runner:
         return run_method(name, task, config, network)
 
 
+def part(whole: Examples, points: int) -> Tensor:
+    """The places of so many points, the same ones each time."""
+    return stratified_split(whole.labels, points, seed=0)[1]
+
+
 def smaller(whole: Examples, points: int | None, size: int | None) -> Examples:
     """So many points of a set, if it has more, with images of a smaller side."""
     if points is not None and points < len(whole):
-        whole = whole.subset(stratified_split(whole.labels, points, seed=0)[1])
+        whole = whole.subset(part(whole, points))
     if size is None:
         return whole
     small = adaptive_avg_pool2d(whole.images.float(), size).round().to(whole.images.dtype)
     return dataclasses.replace(whole, images=small)
+
+
+def labels_of_part(args: argparse.Namespace) -> Path:
+    """A file under --out of the labels that people gave to the points of CIFAR-10 that are kept."""
+    whole = load("cifar10", "train", data_dir=args.data_dir)
+    kept = part(whole, args.points).numpy()
+    file = args.out / f"labels-of-{args.points}.npz"
+    args.out.mkdir(parents=True, exist_ok=True)
+    with np.load(args.labels) as held:
+        np.savez(file, **{key: held[key][kept] for key in PEOPLE})
+    return file
 
 
 def known_runs(file: Path) -> dict[str, Scores]:
@@ -290,6 +308,8 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--out", type=Path, default=Path("runs/study"))
     args = parser.parse_args()
+    if args.labels is not None and args.points is not None:
+        args.labels = labels_of_part(args)
     study = Study(args)
     left = study.run(time.monotonic() + 60 * args.minutes)
     Console(width=200).print(summary(study))

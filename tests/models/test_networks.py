@@ -116,6 +116,19 @@ def test_networks_end_in_their_linear_head_and_are_smooth(model: nn.Module) -> N
     assert float(second.abs().max()) > 0
 
 
+def test_the_small_network_pools_before_celu_and_is_the_same_function() -> None:
+    model = SmallCNN(3, 5).eval()
+    pools = (nn.MaxPool2d, nn.AdaptiveMaxPool2d)
+    layers = list(model.features)
+    for k, layer in enumerate(layers[:-1]):
+        if isinstance(layer, pools):
+            assert isinstance(layers[k + 1], nn.CELU)
+            layers[k : k + 2] = [layers[k + 1], layer]
+    x = torch.rand(4, 3, 12, 10)
+    late = model.features(model.normalize(x))
+    assert torch.equal(nn.Sequential(*layers)(model.normalize(x)), late)
+
+
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_pooling_is_the_mean_and_its_gradient_keeps_the_layout(layout: torch.memory_format) -> None:
     x = torch.randn(2, 6, 4, 5, dtype=torch.float64).contiguous(memory_format=layout)

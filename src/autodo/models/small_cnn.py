@@ -1,8 +1,9 @@
 """A small convolutional network for small images: quick on a laptop, CELU as in the paper.
 
 Three convolutions of width c, c, 2c with batch normalisation and two poolings, then a linear
-head on the (adaptively pooled) 2 x 2 map. Pixels are normalised inside, so the
-saved weights are all a user needs.
+head on the (adaptively pooled) 2 x 2 map. CELU grows with its input, so the largest of some CELUs
+is the CELU of the largest: it comes after the poolings, where there are fewer. Pixels are
+normalised inside, so the saved weights are all a user needs.
 """
 
 from __future__ import annotations
@@ -14,12 +15,8 @@ from torch import Tensor, nn
 from autodo.models.normalize import Normalize
 
 
-def _block(inputs: int, outputs: int) -> list[nn.Module]:
-    return [
-        nn.Conv2d(inputs, outputs, 3, padding=1, bias=False),
-        nn.BatchNorm2d(outputs),
-        nn.CELU(),
-    ]
+def _normed(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs)]
 
 
 class SmallCNN(nn.Module):
@@ -42,11 +39,14 @@ class SmallCNN(nn.Module):
         super().__init__()
         self.normalize = Normalize.of(channels, mean, std)
         self.features = nn.Sequential(
-            *_block(channels, width),
-            *_block(width, width),
+            *_normed(channels, width),
+            nn.CELU(),
+            *_normed(width, width),
             nn.MaxPool2d(2),
-            *_block(width, 2 * width),
+            nn.CELU(),
+            *_normed(width, 2 * width),
             nn.AdaptiveMaxPool2d(2),
+            nn.CELU(),
             nn.Flatten(),
         )
         self.fc = nn.Linear(8 * width, num_classes)
