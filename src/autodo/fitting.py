@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.tensorboard import SummaryWriter
 
 from autodo.config import Config
-from autodo.data.checks import check_pair, open_dataset
+from autodo.data.checks import SharedImages, check_pair, open_dataset
 from autodo.data.examples import Examples
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
@@ -77,7 +77,7 @@ def fit(
     config = config if rows is None else rows.config(config)
     sets = _open_sets(train, trusted, test, num_classes, progress)
     for warning in check_pair(sets["train"], sets["trusted"], test=sets.get("test")):
-        warnings.warn(warning, UserWarning, stacklevel=2)
+        warnings.warn(warning, SharedImages, stacklevel=2)
     classes = sets["train"].class_names
     head = _checked_head(model, head, sets["train"], config, len(classes))
     if "colour" in config.augment or config.policy != "none":

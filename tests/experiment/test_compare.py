@@ -103,6 +103,14 @@ def scores(**errors: list[float]) -> Scores:
     }
 
 
+def test_images_in_two_sets_are_told_once_and_before_any_run(files: Path, tmp_path: Path) -> None:
+    again = "--test", str(files / "train.npz"), "--seeds", "2", "--only", "plain", "--only", OURS
+    code, said = run(files, tmp_path / "out", *again)
+    assert code == 0, said
+    told = [line for line in said.splitlines() if "pixel for pixel" in line]
+    assert [line.split("also in ")[1].split(",")[0] for line in told] == ["train", "trusted"]
+
+
 def test_the_sentence_follows_the_numbers() -> None:
     clear = scores(AutoDO=[0.10, 0.11, 0.10], plain=[0.20, 0.22, 0.21])
     assert verdict(clear).startswith("Use AutoDO: 10.3%")

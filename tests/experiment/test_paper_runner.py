@@ -17,6 +17,7 @@ from torch import nn
 
 from autodo import fitting
 from autodo.data import Examples
+from autodo.data.checks import SharedImages
 from autodo.errors import InputError, RunFolderError
 from autodo.experiment.paper import runner
 from autodo.experiment.paper.analysis import load_analysis
@@ -102,7 +103,7 @@ def test_ablations_run_without_a_warning_about_what_they_are(
     name: str, data_dir: Path, tmp_path: Path
 ) -> None:
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*pixel for pixel")
+        warnings.simplefilter("error", SharedImages)
         (result,) = run(f"svhn 1-0.0 {name}", data_dir, tmp_path)
     stored = RunFolder(tmp_path / "svhn/1-0.0" / name / "seed-0").read_config()["data"]
     if name == "aws-on-test":

@@ -99,6 +99,10 @@ def _check_map_style(dataset: Any, name: str) -> None:
         )
 
 
+class SharedImages(UserWarning):
+    """The same images are in two sets."""
+
+
 def check_pair(
     train: Examples | MapImages,
     trusted: Examples | MapImages,

@@ -11,6 +11,7 @@ import dataclasses
 import io
 import json
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
@@ -22,7 +23,7 @@ from rich.table import Table
 from torch import nn
 
 from autodo.config import Config
-from autodo.data.checks import check_pair, open_dataset
+from autodo.data.checks import SharedImages, check_pair, open_dataset
 from autodo.data.examples import Examples
 from autodo.data.labels import as_labels
 from autodo.errors import RunFolderError
@@ -54,10 +55,12 @@ def run_method(
     config = dataclasses.replace(config, measure_every=config.epochs)
     if name == CLEANLAB:
         return run_cleanlab(task, config, build, progress=progress)
-    if name in (OURS, PAPER):
-        settings = config if name == OURS else papers(config)
+    if name not in (OURS, PAPER):
+        return run_baseline(name, task, config, build, progress=progress)
+    settings = config if name == OURS else papers(config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SharedImages)  # told when the comparison began
         return run_autodo(task, settings, build, progress=progress, title=name)[0]
-    return run_baseline(name, task, config, build, progress=progress)
 
 
 class Comparison:
@@ -181,7 +184,8 @@ def compare(
         name: in_memory(data, name)
         for name, data in (("train", train), ("trusted", trusted), ("test", test))
     }
-    check_pair(sets["train"], sets["trusted"], test=sets["test"])
+    for warning in check_pair(sets["train"], sets["trusted"], test=sets["test"]):
+        warnings.warn(warning, SharedImages, stacklevel=2)
     truth = None if true_labels is None else as_labels(true_labels, name="true_labels")
     task = Task(**sets, true_labels=truth)
     about = {name: len(data) for name, data in sets.items()}

@@ -5,6 +5,7 @@ one with part of it trusted.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from autodo.data import Examples, stratified_split
-from autodo.data.checks import check_pair
+from autodo.data.checks import SharedImages, check_pair
 from autodo.data.distort import Distortion
 from autodo.data.label_file import read_labels
 from autodo.errors import InputError
@@ -87,7 +88,8 @@ def task_maker(
         return Task(train=pool.with_labels(labels), trusted=chosen, test=final, true_labels=known)
 
     first = make(0)
-    check_pair(first.train, first.trusted, test=first.test)
+    for warning in check_pair(first.train, first.trusted, test=first.test):
+        warnings.warn(warning, SharedImages, stacklevel=2)
     about = {
         "train": len(first.train),
         "trusted": len(first.trusted),

@@ -21,6 +21,7 @@ from torch import nn
 
 from autodo import policies
 from autodo.config import Config
+from autodo.data.checks import SharedImages
 from autodo.data.examples import Examples
 from autodo.data.randomness import seeded
 from autodo.errors import RunFolderError
@@ -107,7 +108,7 @@ def _run_seed(
     with warnings.catch_warnings():
         if cell.lambda_from != "trusted":
             # The trusted set is the test or the training set itself: that is the ablation.
-            warnings.filterwarnings("ignore", message=".*pixel for pixel")
+            warnings.simplefilter("ignore", SharedImages)
         fitted = fit(
             _network(cell, task, scale, config.seed),
             task.train,
