@@ -1,15 +1,16 @@
 # make demo   set everything up and see AutoDO at work on real digits
 # make test   set everything up and run lint, types, doctests and tests
+# make kernels   run the GPU kernels' tests by Triton's interpreter, where there is no GPU (Linux)
 
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types tests format clean help
+.PHONY: demo test setup lint types tests kernels format clean help
 
 help:
-	@sed -n '1,2s/^# //p' Makefile
+	@sed -n '1,3s/^# //p' Makefile
 
 setup: $(STAMP)
 
@@ -36,6 +37,12 @@ types: setup
 
 tests: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+
+kernels: setup
+	@# A torch for CUDA brings the Triton that it needs.
+	$(BIN)/python -c 'import triton' 2>/dev/null || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.8.0
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests/hyper tests/implicit tests/models tests/policies
 
 format: setup
 	$(BIN)/ruff check --fix .

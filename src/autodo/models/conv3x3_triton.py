@@ -63,16 +63,14 @@ def convolution(x: Tensor, weight: Tensor) -> Tensor:
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
-        to_inputs, to_weight = ctx.needs_input_grad
         ctx.save_for_backward(x, weight)
-        ctx.asked = to_inputs, to_weight
         return forward(x, weight)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor | None]:
         x, weight = ctx.saved_tensors
-        to_inputs, to_weight = ctx.asked
+        to_inputs, to_weight = ctx.needs_input_grad
         dy = dy.contiguous(memory_format=torch.channels_last)
         dx = input_gradient(x, dy, weight) if to_inputs else None
         return dx, weight_gradient(x, dy, weight) if to_weight else None
