@@ -18,6 +18,7 @@ from autodo.models import WideResNet
 from autodo.train.ahead import ahead
 from autodo.train.devices import fast_convolutions
 from autodo.train.hyper_optimizer import frozen
+from autodo.train.layout import give_layout
 from autodo.train.recorded import WARM_UP, Recorded
 from autodo.train.steps import Steps
 
@@ -40,7 +41,8 @@ def setup(device: str, config: Config = CONFIG) -> tuple[Steps, DatasetModel, nn
         loss=config.loss,
         optimizer=config.lambda_optimizer,
     ).to(device)
-    return Steps(model, model.fc, data, config, torch.device(device)), data, model
+    layout = give_layout(model, batch(device)[0])
+    return Steps(model, model.fc, data, config, torch.device(device), layout), data, model
 
 
 def batch(device: str, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:

@@ -24,6 +24,7 @@ from autodo.data.examples import Examples
 from autodo.data.joined import join
 from autodo.data.loader import Batch, Loader
 from autodo.data.map_images import MapImages
+from autodo.data.pixels import to_unit
 from autodo.data.randomness import derive, generator_for, seeded
 from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
@@ -44,6 +45,7 @@ from autodo.train.helpers import (
     encoded,
 )
 from autodo.train.hyper_optimizer import evaluating
+from autodo.train.layout import give_layout
 from autodo.train.measure import Measure
 from autodo.train.phases import Phase, deal, plan
 from autodo.train.recognition import agreed_symmetry, recognise
@@ -116,7 +118,9 @@ class Trainer:
             label_top=config.label_top,
             tables_on=config.tables_on,
         ).to(self.device)
-        self.take = Steps(self.model, head, self.data, config, self.device)
+        some = to_unit(torch.stack([train[i][0] for i in range(min(2, self.count))]))
+        layout = give_layout(self.model, some.to(self.device))
+        self.take = Steps(self.model, head, self.data, config, self.device, layout)
         self.hyper, self.optimizer = self.take.hyper, self.take.optimizer
         self._measure = Measure(
             self.take, self.points, self.trusted, self.test, self.policy, self.count

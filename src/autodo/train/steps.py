@@ -32,9 +32,10 @@ class Steps:
         data: DatasetModel,
         config: Config,
         device: torch.device,
+        layout: torch.memory_format,
     ) -> None:
-        self.model, self.head, self.data, self.config, self.device = (
-            model, head, data, config, device
+        self.model, self.head, self.data, self.config, self.device, self.layout = (
+            model, head, data, config, device, layout
         )  # fmt: skip
         self.on_cuda = device.type == "cuda"
         if self.on_cuda:
@@ -42,7 +43,6 @@ class Steps:
             gc.collect()
         else:
             keep_freed_memory()
-        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.hyper = HyperOptimizer(
             data,
             head=head,
@@ -119,7 +119,8 @@ class Steps:
     ) -> tuple[Tensor]:
         with fast_convolutions(self.config.precision):
             with autocast(self.device, self.config.precision):
-                logits = self.model(channels_last(self.data.augment(images, index, noise=noise)))
+                seen = self.data.augment(images, index, noise=noise)
+                logits = self.model(seen.contiguous(memory_format=self.layout))
             loss = loss_of(logits, index)
             self.optimizer.zero_grad()
             loss.backward()
@@ -178,10 +179,6 @@ class Steps:
         """The head's input (B, D): computed in the run's precision, given in the head's."""
         precision = self.config.precision
         with fast_convolutions(precision), autocast(self.device, precision):
-            features = head_input(self.model, self.head)(channels_last(images))
+            encoder = head_input(self.model, self.head)
+            features = encoder(images.contiguous(memory_format=self.layout))
         return features.to(self.head.weight.dtype)
-
-
-def channels_last(images: Tensor) -> Tensor:
-    """The layout in which convolutions and pooling are fastest, on a CPU too."""
-    return images.contiguous(memory_format=torch.channels_last)

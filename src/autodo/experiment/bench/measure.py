@@ -242,7 +242,8 @@ class Bench:
             augment=trainer.data.augmentation,
             optimizer=config.lambda_optimizer,
         ).to(trainer.device)
-        trainer.take = Steps(trainer.model, trainer.head, trainer.data, config, trainer.device)
+        given = trainer.model, trainer.head, trainer.data, config, trainer.device
+        trainer.take = Steps(*given, trainer.take.layout)
 
     def _batches(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Without end, as the trainer prepares them."""
