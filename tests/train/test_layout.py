@@ -14,6 +14,7 @@ from autodo.models import ResNet18, SmallCNN, WideResNet
 from autodo.train.layout import give_layout
 
 IMAGES = torch.rand(2, 3, 16, 16)
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 class Views(nn.Module):
@@ -61,10 +62,11 @@ def test_a_network_that_views_keeps_its_layout_and_all_else() -> None:
         assert tensor.is_contiguous()
 
 
-def test_a_network_that_views_can_be_fitted() -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu, id="gpu")])
+def test_a_network_that_views_can_be_fitted(device: str) -> None:
     labels = torch.arange(64) % 4
     data = Examples.from_arrays(torch.rand(64, 3, 16, 16), labels)
     trusted = Examples.from_arrays(torch.rand(16, 3, 16, 16), labels[:16])
-    config = autodo.Config(epochs=2, batch_size=16, hyper_batch_size=16, device="cpu")
+    config = autodo.Config(epochs=2, batch_size=16, hyper_batch_size=16, device=device)
     result = autodo.fit(Views(), data, trusted, config=config, progress=False)
     assert len(result.points["label_score"]) == 64
