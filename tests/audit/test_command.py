@@ -126,6 +126,68 @@ def test_class_names_of_the_hub_are_shown_and_kept(files: None) -> None:
     assert kept.split("\n") == names
 
 
+def named(labels: np.ndarray) -> np.ndarray:
+    """Their names; the alphabet has another order than the numbers."""
+    return np.array(
+        ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+    )[labels]
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary", "npz"])
+def test_labels_may_be_names(kind: str) -> None:
+    names = sorted(named(np.arange(10)))
+    for file, x, y in (
+        ("train", DATA.embeddings, DATA.given),
+        ("trusted", DATA.trusted, DATA.trusted_labels),
+    ):
+        called = named(y)
+        pq.write_table(table(x, np.array([names.index(n) for n in called])), f"{file}.parquet")
+        if kind == "npz":
+            np.savez(f"{file}.npz", embeddings=x, labels=called)
+            continue
+        array = pa.array(called)
+        array = array.dictionary_encode() if kind == "dictionary" else array.cast(kind)
+        pq.write_table(table(x, array), f"{file}-named.parquet", row_group_size=50)
+    audit("train.parquet", "--trusted", "trusted.parquet", "-q")
+    expected = pq.read_table("points.parquet")
+
+    end = ".npz" if kind == "npz" else "-named.parquet"
+    result = audit(f"train{end}", "--trusted", f"trusted{end}", "--overwrite")
+    assert "seven" in result.stdout
+    points = pq.read_table("points.parquet")
+    assert points.drop_columns(["given_name", "suggested_name"]).equals(expected)
+    assert points.schema.metadata[b"class_names"].decode().split("\n") == names
+    for label in ("given", "suggested"):
+        numbers = points[f"{label}_label"].to_pylist()
+        assert points[f"{label}_name"].to_pylist() == [names[k] for k in numbers]
+    assert points["given_name"].to_pylist() == named(DATA.given).tolist()
+
+
+def test_csv_has_the_names_too(files: None) -> None:
+    pq.write_table(table(DATA.embeddings, named(DATA.given)), "train.parquet")
+    pq.write_table(table(DATA.trusted, named(DATA.trusted_labels)), "trusted.parquet")
+    audit("train.parquet", "--trusted", "trusted.parquet", "--out", "points.csv")
+    assert csv.read_csv("points.csv")["given_name"].to_pylist() == named(DATA.given).tolist()
+
+
+def test_the_files_of_a_folder_are_one_set(files: None) -> None:
+    pq.write_table(both(), "both.parquet")
+    audit("both.parquet", "-q")
+    expected = pq.read_table("points.parquet")
+    Path("parts").mkdir()
+    for k, start in enumerate((0, 100, 101)):
+        part = both().slice(start, (100, 1, 159)[k])
+        pq.write_table(part, f"parts/train-0000{k}-of-00003.parquet")
+    assert audit("parts", "-q", "--overwrite").output == ""
+    assert pq.read_table("points.parquet").equals(expected)
+
+    for file in Path("parts").iterdir():
+        pq.write_table(pq.read_table(file).drop_columns(["path"]), file)
+    audit("parts", "-q", "--overwrite")
+    numbers = [str(i) for i, row in enumerate(both().to_pylist()) if not row["trusted"]]
+    assert pq.read_table("points.parquet")["id"].to_pylist() == numbers
+
+
 def test_csv_is_written_on_request(files: None) -> None:
     result = audit("train.parquet", "--trusted", "trusted.parquet", "--out", "points.csv")
     assert result.exit_code == 0, result.output
@@ -168,6 +230,36 @@ def test_missing_and_unknown_files(files: None) -> None:
     np.save("one.npy", DATA.embeddings)
     shutil.copy("one.npy", "one.npz")
     refused(audit("one.npz"), "cannot be read as .npz")
+
+
+def test_folders_that_are_no_set(files: None) -> None:
+    Path("images/cat").mkdir(parents=True)
+    refused(audit("images"), "'images' holds no .parquet files", "autodo fit")
+    Path("two").mkdir()
+    for split in ("train", "test"):
+        shutil.copy("train.parquet", f"two/{split}.parquet")
+    refused(audit("two"), "2 sets of Parquet files", "test.parquet, train.parquet")
+    Path("parts").mkdir()
+    pq.write_table(both(), "parts/0.parquet")
+    pq.write_table(both().rename_columns(["vec", "label", "trusted", "path"]), "parts/1.parquet")
+    refused(audit("parts"), "'parts/1.parquet' has no embedding column 'embedding'")
+    pq.write_table(table(both()["embedding"].to_numpy(), both()["label"]), "parts/1.parquet")
+    refused(audit("parts"), "'parts/1.parquet' has no trusted column 'trusted'")
+    narrow = pa.array([row[:32] for row in both()["embedding"].to_pylist()])
+    pq.write_table(both().set_column(0, "embedding", narrow), "parts/1.parquet")
+    refused(audit("parts"), "row 0 of 'parts/1.parquet' has 32 numbers", "64")
+    Path("parts/1.parquet").write_bytes(b"PAR1 not really")
+    refused(audit("parts"), "'parts/1.parquet' cannot be read")
+
+
+def test_names_beside_numbers(files: None) -> None:
+    pq.write_table(table(DATA.trusted, named(DATA.trusted_labels)), "trusted.parquet")
+    refused(
+        audit("train.parquet", "--trusted", "trusted.parquet"), "names such as", "those of train"
+    )
+    pq.write_table(table(DATA.trusted, DATA.trusted_labels, kind=["a"] * 60), "trusted.parquet")
+    line = ["train.parquet", "--trusted", "trusted.parquet"]
+    assert audit(*line).exit_code == 0  # a column of text is not taken for labels by itself
 
 
 def test_without_trusted_points(files: None) -> None:

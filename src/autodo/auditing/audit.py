@@ -19,6 +19,8 @@ from torch import Tensor
 from autodo.auditing.belief import learn
 from autodo.auditing.embeddings import LabelledEmbeddings, Scale, as_embeddings, check_together
 from autodo.auditing.worth import Worth
+from autodo.data.labels import default_names
+from autodo.data.named_labels import number
 from autodo.data.randomness import generator_for
 from autodo.errors import InputError
 from autodo.hyper.reweight import weights
@@ -50,9 +52,10 @@ def audit(
     Args:
         embeddings: (N, D) floats, an array, a tensor or a map of a file (``numpy.load(path,
             mmap_mode="r")``), read in chunks.
-        labels: (N,) class numbers, some of them wrong.
+        labels: (N,) class numbers or names, some of them wrong.
         trusted_embeddings, trusted_labels: (M, D) and (M,), right, at least one of each class.
-        num_classes, class_names: of the labels; by default one more than the largest label.
+        num_classes, class_names: of the labels; by default one more than the largest label, or the
+            names that occur, in alphabetical order.
         ids: (N,) what the table calls the points; by default their position.
         rounds: how often heads learn from the labels that the belief gave.
         folds: of the cross-fit; what is believed of a point is by heads that have not seen it.
@@ -62,7 +65,8 @@ def audit(
 
     Returns:
         The points table of a run: index, id, given_label, suggested_label, label_score (the
-        probability of the given label), is_label_issue, weight.
+        probability of the given label), is_label_issue, weight; where classes have names, these
+        of the given and the suggested label too.
 
     Two clouds of points, one point of which has the label of the other cloud:
 
@@ -75,6 +79,8 @@ def audit(
     >>> [row["index"] for row in table.to_pylist() if row["is_label_issue"]]
     [80]
     """
+    sets = {"train": labels, "trusted": trusted_labels}
+    (labels, trusted_labels), class_names = number(sets, class_names)
     train = as_embeddings(embeddings, labels, name="train")
     trusted = as_embeddings(trusted_embeddings, trusted_labels, name="trusted")
     names = check_together(train, trusted, num_classes=num_classes, class_names=class_names)
@@ -100,17 +106,20 @@ def audit(
             tell=lambda: bar.advance(task),
         )
     size = worth.square().mean().sqrt().clamp_min(torch.finfo(worth.dtype).tiny)
-    return pa.table(
-        {
-            "index": pa.array(np.arange(len(train))),
-            "id": pa.array(map(str, range(len(train)) if ids is None else ids), pa.string()),
-            "given_label": pa.array(train.labels.numpy()),
-            "suggested_label": pa.array(suggested.numpy()),
-            "label_score": pa.array(score.numpy()),
-            "is_label_issue": pa.array((suggested != train.labels).numpy()),
-            "weight": pa.array(weights(weight_lr * worth / size).numpy()),
-        }
-    ).replace_schema_metadata({"class_names": "\n".join(names)})
+    columns = {
+        "index": pa.array(np.arange(len(train))),
+        "id": pa.array(map(str, range(len(train)) if ids is None else ids), pa.string()),
+        "given_label": pa.array(train.labels.numpy()),
+        "suggested_label": pa.array(suggested.numpy()),
+        "label_score": pa.array(score.numpy()),
+        "is_label_issue": pa.array((suggested != train.labels).numpy()),
+        "weight": pa.array(weights(weight_lr * worth / size).numpy()),
+    }
+    if names != default_names(len(names)):
+        called = pa.array(names)
+        for kind in ("given", "suggested"):
+            columns[f"{kind}_name"] = called.take(columns[f"{kind}_label"])
+    return pa.table(columns).replace_schema_metadata({"class_names": "\n".join(names)})
 
 
 def _learn_and_judge(

@@ -31,7 +31,11 @@ An .npz holds embeddings, labels, trusted_embeddings, trusted_labels:
 def audit(
     file: Annotated[
         Path,
-        typer.Argument(help="Embeddings and labels, .parquet or .npz.", metavar="FILE"),
+        typer.Argument(
+            help="Embeddings and labels (class numbers or names), .parquet or .npz, or a folder "
+            "of .parquet files.",
+            metavar="FILE",
+        ),
     ],
     trusted: Annotated[
         Path | None,

@@ -168,6 +168,17 @@ def _parquets(place: Path, wanted: Wanted, dataset: str | None) -> Splits:
         if place.suffix != ".parquet":
             return {}
         return {None: partial(opened, [place]), _parts(place.stem)[1]: partial(opened, [place])}
+    return {
+        split: partial(_one_family, place, found, dataset, opened)
+        for split, found in parquet_sets(place).items()
+    }
+
+
+def parquet_sets(place: Path) -> dict[str | None, dict[str, list[Path]]]:
+    """The Parquet files in a folder, by split, and in it by what stands before it in their names.
+
+    Those of one set lie together.
+    """
     files = sorted(place.glob("*.parquet")) or sorted((place / "data").glob("*.parquet"))
     families: dict[str | None, dict[str, list[Path]]] = {}
     for file in files:
@@ -176,10 +187,7 @@ def _parquets(place: Path, wanted: Wanted, dataset: str | None) -> Splits:
     for folder in _sub_folders(place):  # as the hub's converter lays them out
         if folder.name.lower() in _SPLITS and (files := sorted(folder.glob("*.parquet"))):
             families.setdefault(canonical(folder.name), {})[folder.name] = files
-    return {
-        split: partial(_one_family, place, found, dataset, opened)
-        for split, found in families.items()
-    }
+    return families
 
 
 def _parts(stem: str) -> tuple[str, str | None]:

@@ -45,7 +45,7 @@ class ParquetFiles:
         self.files, self.place = list(files), str(place)
         self.total = 0
         for file in self.files:
-            with _refused(file), pq.ParquetFile(file) as table:
+            with refused(file), pq.ParquetFile(file) as table:
                 schema, rows = table.schema_arrow, table.metadata.num_rows
             # Each file is looked at: one that differs is named now and not after an hour.
             self.image = _image_column(schema, file, image_key)
@@ -64,7 +64,7 @@ class ParquetFiles:
         """The rows as they are, their images not yet decoded."""
         for file in self.files:
             row = 0
-            with _refused(file), pq.ParquetFile(file) as table:
+            with refused(file), pq.ParquetFile(file) as table:
                 for part in table.iter_batches(_ROWS, columns=[self.image, self.label]):
                     labels = part.column(self.label)
                     if labels.null_count:
@@ -141,7 +141,7 @@ def _encoded(column: pa.Array, file: Path) -> list[bytes | Path | None]:
 
 
 @contextmanager
-def _refused(file: Path) -> Iterator[None]:
+def refused(file: Path) -> Iterator[None]:
     """What pyarrow says of a broken file, with the name of the file."""
     try:
         yield
