@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import pickle
@@ -70,6 +71,15 @@ def write_class_folders(root: Path, array: np.ndarray, given: np.ndarray) -> Pat
         file.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(image).save(file)
     return root
+
+
+def write_idx(path: Path, array: np.ndarray) -> Path:
+    """MNIST's layout, gzipped where the name says so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lengths = b"".join(length.to_bytes(4, "big") for length in array.shape)
+    data = bytes((0, 0, 8, array.ndim)) + lengths + array.astype(np.uint8).tobytes()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
 
 
 def write_mat(path: Path, array: np.ndarray, digits: np.ndarray) -> Path:

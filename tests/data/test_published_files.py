@@ -10,7 +10,15 @@ from pathlib import Path
 import made_sets as made
 import numpy as np
 import pytest
-from made_sets import channels_first, encoded, pack, write_cifar, write_mat, write_parquet
+from made_sets import (
+    channels_first,
+    encoded,
+    pack,
+    write_cifar,
+    write_idx,
+    write_mat,
+    write_parquet,
+)
 
 from autodo.data.sources import load, plain_pickle
 from autodo.errors import InputError
@@ -50,6 +58,48 @@ def test_matlab_files_of_something_else(tmp_path: Path) -> None:
 
     savemat(tmp_path / "a.mat", {"Z": [1]})
     assert "is not SVHN's cropped digits" in refusal(tmp_path / "a.mat")
+
+
+# MNIST and its like
+
+GREY = made.images(6, (28, 28))[..., 0]
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("dataset", "folder"),
+    [("mnist", "MNIST/raw"), ("fashion_mnist", "FashionMNIST/raw"), ("fashion_mnist", ".")],
+)
+def test_mnist_in_idx_files(tmp_path: Path, dataset: str, folder: str, end: str) -> None:
+    place = tmp_path / folder
+    for split, count in (("train", 6), ("t10k", 2)):
+        write_idx(place / f"{split}-images-idx3-ubyte{end}", GREY[:count])
+        write_idx(place / f"{split}-labels-idx1-ubyte{end}", DIGITS[:count])
+    for data in (load(dataset, data_dir=tmp_path), load(place, "train")):
+        assert np.array_equal(data.images.numpy(), GREY[:, None])
+        assert data.labels.tolist() == DIGITS.tolist()
+    assert len(load(dataset, "test", data_dir=tmp_path)) == len(load(place, "test")) == 2
+    assert load(dataset, data_dir=tmp_path).class_names[9] == (
+        "9" if dataset == "mnist" else "Ankle boot"
+    )
+
+
+def test_idx_files_of_something_else(tmp_path: Path) -> None:
+    images = tmp_path / "train-images-idx3-ubyte.gz"
+    labels = write_idx(tmp_path / "train-labels-idx1-ubyte", DIGITS)
+    assert "no train split of mnist" in refusal("mnist", data_dir=tmp_path)
+    assert "train-images-idx3-ubyte.gz" in refusal("mnist", data_dir=tmp_path)
+    images.write_bytes(b"not gzipped")
+    assert "cannot be read" in refusal(tmp_path, "train")
+    write_idx(images, GREY[:, 0])
+    assert "3 axes" in refusal(tmp_path, "train")
+    write_idx(images, GREY[:5])
+    assert "5 images and 6 labels" in refusal(tmp_path, "train")
+    write_idx(images, GREY)
+    labels.write_bytes(labels.read_bytes()[:-1])
+    assert "has 5 numbers and not 6" in refusal(tmp_path, "train")
+    labels.write_bytes(b"")
+    assert "begins with nothing" in refusal(tmp_path, "train")
 
 
 # CIFAR

@@ -158,7 +158,7 @@ def _test_part(train: str) -> str:
     if name not in (*NAMED, DIGITS):
         raise InputError(
             "there is no test set",
-            "only of svhn, cifar10, cifar100, imagenet and digits is it known which part that is",
+            f"only of {', '.join(NAMED)} and {DIGITS} is it known which part that is",
             "name one with --test; it must not be among the images trained on",
         )
     return f"{name}:test"

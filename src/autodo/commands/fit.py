@@ -57,7 +57,7 @@ def fit(
         str,
         typer.Argument(
             help="Folder of images by class, Parquet, .npz, or svhn, cifar10, cifar100, imagenet, "
-            "digits; labels may be wrong.",
+            "mnist, fashion_mnist, digits; labels may be wrong.",
             metavar="TRAIN",
         ),
     ],

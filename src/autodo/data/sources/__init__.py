@@ -1,7 +1,8 @@
 """Sets of images from wherever they lie: :func:`load` finds the layout, decodes and caches.
 
 Read are a folder of images by class, Parquet in the layout of the Hugging Face hub, .npz, the
-files in which SVHN, CIFAR-10, CIFAR-100 and ImageNet are published, and those four by name.
+files in which SVHN, CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST and ImageNet are published, and
+those by name.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def load(
     image_key: str | None = None,
     label_key: str | None = None,
 ) -> Examples:
-    """The set ``source``, a path or one of the names svhn, cifar10, cifar100, imagenet and digits.
+    """The set ``source``, a path or one of the names in NAMED, or digits.
 
     split: which part, where the path holds several; of a name, 'train' unless said.
     data_dir: the folder in which a name is looked for, in any layout; without it the set is

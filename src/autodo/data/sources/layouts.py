@@ -1,7 +1,7 @@
 """What lies at a path: which layout it is and which splits it holds.
 
-A split is known by the name of a file (train-00000-of-00002.parquet, train_32x32.mat, test.npz) or
-of a folder (train/). Nothing but names is looked at here.
+A split is known by the name of a file (train-00000-of-00002.parquet, train_32x32.mat, test.npz,
+t10k-images-idx3-ubyte.gz) or of a folder (train/). Nothing but names is looked at here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from autodo.data import wording
 from autodo.data.folder import ImageFolder
 from autodo.data.reading import Source
-from autodo.data.sources import cifar, svhn
+from autodo.data.sources import cifar, mnist, svhn
 from autodo.data.sources.arrays import npz
 from autodo.data.sources.parquet import ParquetFiles
 from autodo.errors import InputError
@@ -29,7 +29,10 @@ _SAME = {
 }
 _SPLITS = frozenset({"train", "test", "validation", "extra", *_SAME})
 
-READABLE = "a folder with one sub-folder of images per class, .parquet, .npz, SVHN's .mat, CIFAR's"
+READABLE = (
+    "a folder with one sub-folder of images per class, .parquet, .npz, SVHN's .mat, MNIST's idx, "
+    "CIFAR's"
+)
 """What can be read, in words."""
 
 
@@ -123,6 +126,8 @@ def looked_for(split: str, dataset: str | None = None) -> str:
     names = [f"{split}-*.parquet", f"{split}.parquet", f"{split}.npz"]
     if dataset in (None, "svhn"):
         names.append(svhn.mat_file(Path(), split).name)
+    if split in mnist.SPLITS and dataset in (None, *mnist.CLASSES):
+        names.append(f"{mnist.SPLITS[split]}-images-idx3-ubyte.gz")
     for key, layout in cifar.LAYOUTS.items():
         if dataset in (None, key):
             names += [f"{layout.folder}/", layout.archive]
@@ -137,6 +142,8 @@ def _layouts(place: Path, wanted: Wanted, dataset: str | None) -> Iterator[Split
     """The layouts at ``place``, those that say most about themselves first."""
     if dataset in (None, "svhn"):
         yield _mats(place)
+    if dataset in (None, *mnist.CLASSES):
+        yield _idxs(place, dataset)
     yield _cifars(place, dataset)
     yield _parquets(place, wanted, dataset)
     yield _archives(place, wanted, dataset)
@@ -149,6 +156,11 @@ def _mats(place: Path) -> Splits:
         return {None: partial(svhn.mat, place)} if place.suffix == ".mat" else {}
     files = {split: svhn.mat_file(place, split) for split in svhn.SPLITS}
     return {split: partial(svhn.mat, file) for split, file in files.items() if file.is_file()}
+
+
+def _idxs(place: Path, dataset: str | None) -> Splits:
+    files = {split: mnist.idx_files(place, split) for split in mnist.SPLITS}
+    return {split: partial(mnist.idx, both, dataset) for split, both in files.items() if both}
 
 
 def _cifars(place: Path, dataset: str | None) -> Splits:

@@ -65,6 +65,22 @@ NAMED = {
         at_home="the archives from image-net.org, unpacked to train/ and val/ with a folder per "
         "class",
     ),
+    "mnist": Named(
+        num_classes=10,
+        repository="ylecun/mnist",
+        config="mnist",
+        folders=("MNIST/raw", "MNIST"),
+        at_home="train-images-idx3-ubyte.gz and its like from yann.lecun.com/exdb/mnist",
+    ),
+    "fashion_mnist": Named(
+        num_classes=10,
+        repository="zalando-datasets/fashion_mnist",
+        config="fashion_mnist",
+        folders=("FashionMNIST/raw", "FashionMNIST", "fashion-mnist"),
+        at_home="train-images-idx3-ubyte.gz and its like from "
+        "github.com/zalandoresearch/fashion-mnist, or Debian's package dataset-fashion-mnist, "
+        "which puts them under /usr/share/datasets",
+    ),
 }
 
 
