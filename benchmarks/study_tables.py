@@ -51,7 +51,7 @@ def read(path: Path) -> dict[Cell, Scores]:
         seeds = scores.get(OURS, {}).keys()
         kept = {m: {s: r for s, r in runs.items() if s in seeds} for m, runs in scores.items()}
         found[Cell(dataset, kind, int(trusted))] = {m: runs for m, runs in kept.items() if runs}
-    datasets = ("svhn", "cifar10")
+    datasets = ("svhn", "cifar10", "fashion_mnist")
     wanted = [cell for cell in found if cell.dataset in datasets and cell.distortion in order]
     wanted.sort(key=lambda cell: (datasets.index(cell.dataset), order[cell.distortion]))
     return {cell: found[cell] for cell in wanted if OURS in found[cell] and len(found[cell]) > 1}

@@ -124,11 +124,39 @@ def test_parquet_without_an_image_or_a_label_names_what_it_has(tmp_path: Path) -
     message = refusal(tmp_path / "b.parquet")
     assert "has no image column" in message
     assert "text (string), number (double)" in message
-    pq.write_table(pa.table({"image": [PNGS[0]], "label": ["cat"]}), tmp_path / "c.parquet")
+    pq.write_table(pa.table({"image": [PNGS[0]], "label": [1.5]}), tmp_path / "c.parquet")
     message = refusal(tmp_path / "c.parquet")
     assert "has no label column" in message
-    assert "label (string)" in message
-    assert "of type string" in refusal(tmp_path / "c.parquet", label_key="label")
+    assert "label (double)" in message
+    assert "of type double" in refusal(tmp_path / "c.parquet", label_key="label")
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "dictionary"])
+def test_parquet_with_names_for_labels(tmp_path: Path, kind: str) -> None:
+    def write(rows: slice, file: str) -> None:
+        names = pa.array([NAMES[k] for k in LABELS[rows]])
+        names = names.dictionary_encode() if kind == "dictionary" else names.cast(kind)
+        pq.write_table(pa.table({"image": PNGS[rows], "label": names}), tmp_path / file)
+
+    for file in ("train-0-of-2.parquet", "train-1-of-2.parquet", "test.parquet"):
+        write(slice(0, 2) if "-0-" in file else slice(2, 6), file)
+    train = load(tmp_path, "train")  # the first file has two classes of the three
+    check(train)
+    assert train.class_names == ("cat", "dog", "fox")
+    some = load(tmp_path, "test", class_names=["fox", "cat", "dog"])
+    assert [some.class_names[k] for k in some.labels] == [NAMES[k] for k in LABELS[2:]]
+    assert load(tmp_path, "test").class_names == ("cat", "dog", "fox")  # not what is cached
+    message = refusal(tmp_path, "train", class_names=["cat", "dog"])
+    assert "row 0 of " in message
+    assert "label 'fox'" in message
+
+
+def test_names_in_a_column_called_otherwise_are_not_guessed_at(tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"image": PNGS, "kind": [NAMES[k] for k in LABELS]}), tmp_path / "a.parquet"
+    )
+    assert "has no label column" in refusal(tmp_path / "a.parquet")
+    check(load(tmp_path / "a.parquet", label_key="kind"))
 
 
 def test_several_columns_that_may_be_the_label_are_not_guessed_at(tmp_path: Path) -> None:

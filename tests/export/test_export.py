@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -232,6 +233,25 @@ def test_parquet_keeps_its_columns_and_names_and_gets_weights(photos: Path) -> N
         sum(a != b for a, b in zip(out["label"].to_pylist(), original.labels.tolist(), strict=True))
         == 3
     )
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.dictionary(pa.int8(), pa.string())])
+def test_parquet_with_names_for_labels_comes_back_with_names(
+    photos: Path, kind: pa.DataType
+) -> None:
+    bundle.export(photos / "run", layout="parquet")
+    table = pq.read_table(photos / "run" / "export" / "dataset" / "train.parquet")
+    given = [CLASSES[k] for k in table["given_label"].to_pylist()]
+    names = pa.array(given)
+    names = names.dictionary_encode() if pa.types.is_dictionary(kind) else names
+    pq.write_table(pa.table({"image": table["image"], "label": names}), photos / "named.parquet")
+    train(photos, photos / "named", "named.parquet")
+    bundle.export(photos / "named")
+    out = pq.read_table(photos / "named" / "export" / "dataset" / "named.parquet")
+    final = [CLASSES[k] for k in table["label"].to_pylist()]
+    assert out["label"].to_pylist() == final
+    assert final != given
+    assert load(photos / "named" / "export" / "dataset", cache=False).class_names == CLASSES
 
 
 def test_the_datasets_library_loads_it_and_a_network_trains(photos: Path) -> None:

@@ -16,7 +16,14 @@ import pyarrow.parquet as pq
 
 from autodo.auditing.columns import EMBEDDING_NAMES, ID_NAMES, TRUSTED, Columns, Names
 from autodo.data import wording
-from autodo.data.columns import LABEL_NAMES, choose, feature_names, schema_features
+from autodo.data.columns import (
+    LABEL_NAMES,
+    choose,
+    feature_names,
+    is_label,
+    is_text,
+    schema_features,
+)
 from autodo.data.sources.layouts import parquet_sets
 from autodo.data.sources.parquet import refused
 from autodo.errors import InputError
@@ -97,7 +104,7 @@ def _choose(schema: pa.Schema, file: Path, names: Names) -> Names:
         EMBEDDING_NAMES, file, "an embedding is a list of numbers",
     )  # fmt: skip
     label = _column(
-        "label", schema, lambda field: _is_label(field, names.label), names.label, LABEL_NAMES,
+        "label", schema, lambda field: is_label(field, names.label), names.label, LABEL_NAMES,
         file, "labels are class numbers or names",
     )  # fmt: skip
     trusted = names.trusted or (TRUSTED if TRUSTED in schema.names else None)
@@ -106,7 +113,7 @@ def _choose(schema: pa.Schema, file: Path, names: Names) -> Names:
             "trusted", schema, lambda field: pa.types.is_boolean(field.type), trusted, (TRUSTED,),
             file, "it says true or false of each row",
         )  # fmt: skip
-    texts = {field.name for field in schema if _is_text(field.type)} - {label}
+    texts = {field.name for field in schema if is_text(field.type)} - {label}
     ids = names.id or next((name for name in ID_NAMES if name in texts), None)
     if ids is not None:
         ids = _column(
@@ -145,18 +152,6 @@ def _is_vector(kind: pa.DataType) -> bool:
     return any(is_(kind) for is_ in lists) and bool(
         pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)
     )
-
-
-def _is_label(field: pa.Field, given: str | None) -> bool:
-    """Numbers; or names, in a column that is called as labels are."""
-    called = field.name == given or field.name.lower() in LABEL_NAMES
-    return pa.types.is_integer(field.type) or (called and _is_text(field.type))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _parts(

@@ -11,6 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from autodo.data import wording
 from autodo.errors import InputError
 
@@ -57,6 +59,22 @@ def choose(
         return fitting[0]
     problem = f"{len(fitting)} {part}s that may be the {what}" if fitting else f"no {what} {part}"
     raise InputError(f"'{where}' has {problem}", has, f"name the {part} as {option}")
+
+
+def is_label(field: pa.Field, given: str | None = None) -> bool:
+    """Whether a column may be the labels: numbers, or names if it is called as labels are.
+
+    >>> [is_label(pa.field(name, pa.string())) for name in ("label", "path")]
+    [True, False]
+    """
+    called = field.name == given or field.name.lower() in LABEL_NAMES
+    return pa.types.is_integer(field.type) or (called and is_text(field.type))
+
+
+def is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def feature_names(feature: Any) -> tuple[str, ...] | None:

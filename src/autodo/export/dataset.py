@@ -255,6 +255,10 @@ def _rewrite_parquet(source: ParquetFiles, corrected: Corrected, out: Path) -> N
 def _extended(schema: pa.Schema, label: str) -> pa.Schema:
     """With the columns that are added; an earlier export's are replaced."""
     features = schema_features(schema.metadata)
+    place = schema.get_field_index(label)
+    if pa.types.is_dictionary(kind := schema.field(place).type):
+        # A suggestion may be a name that its part of the file does not have.
+        schema = schema.set(place, schema.field(place).with_type(kind.value_type))
     for name in _ADDED:
         if name in schema.names and name != label:
             schema = schema.remove(schema.get_field_index(name))
@@ -275,6 +279,9 @@ def _relabelled(
 ) -> pa.Table:
     columns = _columns(corrected, index)
     added = {name: columns[name] for name in _ADDED}
-    label = columns["label"].cast(schema.field(source.label).type)
+    label = columns["label"]
+    if source.is_named:
+        label = pa.array(corrected.classes).take(label)
+    label = label.cast(schema.field(source.label).type)
     arrays = {name: part.column(name) for name in part.schema.names if name in schema.names}
     return pa.table({**arrays, source.label: label, **added}, schema)

@@ -174,7 +174,11 @@ def _cifars(place: Path, dataset: str | None) -> Splits:
 
 def _parquets(place: Path, wanted: Wanted, dataset: str | None) -> Splits:
     opened = partial(
-        ParquetFiles, place=place, image_key=wanted.image_key, label_key=wanted.label_key
+        ParquetFiles,
+        place=place,
+        image_key=wanted.image_key,
+        label_key=wanted.label_key,
+        class_names=wanted.class_names,
     )
     if place.is_file():
         if place.suffix != ".parquet":

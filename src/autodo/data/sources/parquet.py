@@ -1,7 +1,8 @@
 """Parquet in the layout of image datasets on the Hugging Face hub.
 
-An image column (a struct of ``bytes`` and ``path``, or plain binary) and an integer label column,
-in one file or in several that follow one another. Files are read a few rows at a time.
+An image column (a struct of ``bytes`` and ``path``, or plain binary) and a label column, of class
+numbers or of names, in one file or in several that follow one another. Files are read a few rows at
+a time.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from autodo.data import wording
 from autodo.data.columns import (
     IMAGE_NAMES,
     LABEL_NAMES,
     choose,
     feature_names,
+    is_label,
+    is_text,
     schema_features,
 )
 from autodo.data.decode import Encoded, decode
@@ -41,27 +45,42 @@ class ParquetFiles:
         place: Path,
         image_key: str | None = None,
         label_key: str | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         self.files, self.place = list(files), str(place)
-        self.total = 0
+        self.total, self.is_named = 0, False
         for file in self.files:
             with refused(file), pq.ParquetFile(file) as table:
                 schema, rows = table.schema_arrow, table.metadata.num_rows
             # Each file is looked at: one that differs is named now and not after an hour.
             self.image = _image_column(schema, file, image_key)
             self.label = _label_column(schema, file, label_key)
+            self.is_named |= is_text(schema.field(self.label).type)
             self.total += rows
         self.class_names = feature_names(schema_features(schema.metadata).get(self.label, {}))
+        if self.is_named:
+            self.class_names = tuple(self._names() if class_names is None else class_names)
 
     @property
     def identity(self) -> Any:
-        return ["parquet", self.image, self.label]
+        return ["parquet", self.image, self.label, *([self.class_names] if self.is_named else [])]
+
+    def _names(self) -> list[str]:
+        """The names in the label column, in alphabetical order."""
+        found: set[str] = set()
+        for file in self.files:
+            with refused(file):
+                labels = pq.read_table(file, columns=[self.label]).column(self.label)
+            found |= set(map(str, labels.unique().drop_null().to_pylist()))
+        return sorted(found)
 
     def batches(self, reading: Reading) -> Iterator[Batch]:
         return decode(self.items(), self.total, reading)
 
     def items(self) -> Iterator[Encoded]:
         """The rows as they are, their images not yet decoded."""
+        names = self.class_names if self.is_named and self.class_names is not None else ()
+        number = {name: label for label, name in enumerate(names)}
         for file in self.files:
             row = 0
             with refused(file), pq.ParquetFile(file) as table:
@@ -76,7 +95,13 @@ class ParquetFiles:
                         )
                     images = _encoded(part.column(self.image), file)
                     for label, data in zip(labels.to_pylist(), images, strict=True):
-                        yield Encoded(f"{file.name}#{row}", label, data)
+                        if self.is_named and label not in number:
+                            raise InputError(
+                                f"row {row} of '{file}' has the label '{label}'",
+                                f"the classes are {wording.some(names)}",
+                                "correct it, or drop the rows of that class",
+                            )
+                        yield Encoded(f"{file.name}#{row}", number.get(label, label), data)
                         row += 1
 
 
@@ -103,16 +128,17 @@ def _label_column(schema: pa.Schema, file: Path, given: str | None) -> str:
     chosen = choose(
         "label",
         _types(schema),
-        [field.name for field in schema if pa.types.is_integer(field.type)],
+        [field.name for field in schema if is_label(field, given)],
         given=given,
         customary=LABEL_NAMES,
         where=str(file),
         option="label_key",
     )
-    if not pa.types.is_integer(kind := schema.field(chosen).type):
+    field = schema.field(chosen)
+    if not is_label(field, given):
         raise InputError(
-            f"column {chosen} of '{file}' is of type {kind}",
-            "labels are class numbers, hence integers",
+            f"column {chosen} of '{file}' is of type {field.type}",
+            "labels are class numbers or names",
             "name another column as label_key, or number the classes 0, 1, ...",
         )
     return chosen
