@@ -245,6 +245,11 @@ def test_folders_that_are_no_set(files: None) -> None:
     refused(audit("parts"), "'parts/1.parquet' has no embedding column 'embedding'")
     pq.write_table(table(both()["embedding"].to_numpy(), both()["label"]), "parts/1.parquet")
     refused(audit("parts"), "'parts/1.parquet' has no trusted column 'trusted'")
+    for column in ("trusted", "path"):
+        pq.write_table(both().drop_columns([column]), "parts/0.parquet")
+        pq.write_table(both(), "parts/1.parquet")
+        refused(audit("parts"), f"has a column {column}, 'parts/0.parquet' has none")
+    pq.write_table(both(), "parts/0.parquet")
     narrow = pa.array([row[:32] for row in both()["embedding"].to_pylist()])
     pq.write_table(both().set_column(0, "embedding", narrow), "parts/1.parquet")
     refused(audit("parts"), "row 0 of 'parts/1.parquet' has 32 numbers", "64")

@@ -37,9 +37,16 @@ def read(place: Path, names: Names) -> Columns:
     files, count = [place] if place.is_file() else _files(place), 0
     for file in files:
         with refused(file), pq.ParquetFile(file) as table:
-            # What the first is read by, the others must have.
-            schema, names = table.schema_arrow, _choose(table.schema_arrow, file, names)
-            count += table.metadata.num_rows
+            schema, rows = table.schema_arrow, table.metadata.num_rows
+        found = _choose(schema, file, names)
+        if file != files[0] and found != names:
+            more = next(c for c in (found.trusted, found.id) if c not in (names.trusted, names.id))
+            raise InputError(
+                f"'{file}' has a column {more}, '{files[0]}' has none",
+                "the parts of one set have the same columns",
+                "write the column into all of them, or into none",
+            )
+        names, count = found, count + rows
     embedding, label, trusted = names.embedding, names.label, names.trusted
     assert embedding is not None
     assert label is not None
