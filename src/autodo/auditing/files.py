@@ -52,7 +52,7 @@ def read_pair(file: Path, trusted: Path | None, names: Names) -> tuple[Columns, 
             "some rows are trusted and the others are audited",
             "mark the rows whose labels are known to be right, and only those",
         )
-    # They lie in reverse, see _from_parquet.
+    # They lie in reverse, see parquet.read.
     return train.rows(slice(audited)), train.rows(slice(None, audited - 1, -1))
 
 
