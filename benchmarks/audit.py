@@ -3,10 +3,13 @@
     python benchmarks/audit.py digits --out benchmarks/results/audit_digits.json
     python benchmarks/audit.py cifar10n --features FEATURES --labels cifar10n_labels.npz \\
         --out benchmarks/results/audit_cifar10n.json
+    python benchmarks/audit.py made --embeddings glosses.npz --per-class 20 5 \\
+        --out benchmarks/results/audit_glosses.json
 
 AUC and average precision of the truly wrong labels over seeds. FEATURES is what
-benchmarks/audit_features.py writes. cleanlab (pip install cleanlab) gets out-of-fold
-probabilities of logistic regression on the same features, its L2 chosen by the
+benchmarks/audit_features.py writes, glosses.npz what benchmarks/audit_embeddings.py does:
+embeddings with right labels, some of which are made wrong here. cleanlab (pip install cleanlab)
+gets out-of-fold probabilities of logistic regression on the same features, its L2 chosen by the
 out-of-fold likelihood of the given labels; once of train alone, once with the
 trusted points added to what each fold learns from.
 """
@@ -34,13 +37,13 @@ from autodo.auditing.audit import audit
 from autodo.auditing.belief import choose_l2, estimate_labels, learn
 from autodo.auditing.embeddings import Scale
 from autodo.auditing.heads import fit_heads, outside, split
-from autodo.data.distort import asymmetric_noise
+from autodo.data.distort import asymmetric_noise, uniform_noise
 from autodo.data.label_file import read_labels
 from autodo.experiment.task import digits_task
 from autodo.implicit.head import head_hypergradient
 from autodo.implicit.solvers import ConjugateGradient
 
-CLASSES, FOLDS = 10, 5
+FOLDS = 5
 
 
 class Case(NamedTuple):
@@ -54,6 +57,10 @@ class Case(NamedTuple):
     true: Tensor
     trusted: Tensor
     trusted_labels: Tensor
+
+    @property
+    def classes(self) -> int:
+        return int(self.trusted_labels.max()) + 1
 
 
 def digits(seeds: int) -> Iterator[Case]:
@@ -70,7 +77,7 @@ def digits(seeds: int) -> Iterator[Case]:
                 task = digits_task(noise=uniform, trusted=trusted, seed=seed)
                 given = task.train.labels
                 if noise == "next class":
-                    given = asymmetric_noise(given, rate, num_classes=CLASSES, seed=seed)
+                    given = asymmetric_noise(given, rate, num_classes=10, seed=seed)
                 pixels, right = (d.images.flatten(1).float() for d in (task.train, task.trusted))
                 yield Case(
                     f"{noise} {rate}", trusted, seed,
@@ -86,14 +93,70 @@ def cifar10n(args: argparse.Namespace) -> Iterator[Case]:
         features = torch.from_numpy(np.load(args.features / f"{key}.npy"))
         for per_class in args.per_class:
             for seed in range(args.seeds):
-                generator = torch.Generator().manual_seed(seed)
-                order = torch.randperm(len(true), generator=generator)
-                right = torch.cat([order[true[order] == c][:per_class] for c in range(CLASSES)])
-                rest = order[~torch.isin(order, right)][: args.points]
+                right, rest = drawn(true, per_class, seed)
+                rest = rest[: args.points]
                 yield Case(
-                    key, per_class * CLASSES, seed,
+                    key, len(right), seed,
                     features[rest], given[rest], true[rest], features[right], true[right],
                 )  # fmt: skip
+
+
+def drawn(true: Tensor, per_class: int, seed: int) -> tuple[Tensor, Tensor]:
+    """So many random points of each class, and the other points in random order."""
+    order = torch.randperm(len(true), generator=torch.Generator().manual_seed(seed))
+    right = torch.cat([order[true[order] == c][:per_class] for c in true.unique()])
+    return right, order[~torch.isin(order, right)]
+
+
+def made(args: argparse.Namespace) -> Iterator[Case]:
+    """Embeddings whose labels are right, some of them made wrong.
+
+    "confused" are labels of classes that resemble the point: of those that are wrong the likeliest
+    to a head that has learned from points which are in no case.
+    """
+    with np.load(args.embeddings) as held:
+        features, true = (torch.from_numpy(held[key]) for key in ("embeddings", "labels"))
+    classes = int(true.max()) + 1
+    for noise, rate in (
+        ("uniform", 0.2),
+        ("uniform", 0.4),
+        ("next class", 0.2),
+        ("confused", 0.2),
+        ("confused", 0.05),
+    ):
+        for per_class in args.per_class:
+            for seed in range(args.seeds):
+                right, rest = drawn(true, per_class, seed)
+                rest, others = rest[: args.points], rest[args.points :][: args.points]
+                labels = true[rest]
+                if noise == "uniform":
+                    given = uniform_noise(labels, rate, num_classes=classes, seed=seed)
+                elif noise == "next class":
+                    given = asymmetric_noise(labels, rate, num_classes=classes, seed=seed)
+                else:
+                    given = confused(features, true, rest, others, rate, seed)
+                yield Case(
+                    f"{noise} {rate}", len(right), seed,
+                    features[rest], given, labels, features[right], true[right],
+                )  # fmt: skip
+
+
+def confused(
+    features: Tensor, true: Tensor, points: Tensor, others: Tensor, rate: float, seed: int
+) -> Tensor:
+    """The labels of ``points``, a share of which say what a head on ``others`` would confuse."""
+    scale = Scale.of(features[others])
+    onehot = F.one_hot(true[others], int(true.max()) + 1).float()
+    heads = fit_heads(
+        scale(features[others]), onehot, torch.ones(len(others), 1), l2=10.0, tolerance=0.03
+    )
+    belief = heads.belief(scale(features[points]), torch.full_like(points, -1))
+    likeliest = belief.scatter(1, true[points, None], -math.inf).argmax(1)
+    generator = torch.Generator().manual_seed(seed)
+    some = torch.randperm(len(points), generator=generator)[: round(rate * len(points))]
+    given = true[points].clone()
+    given[some] = likeliest[some]
+    return given
 
 
 def cleanlab_scores(case: Case, *, add_trusted: bool) -> Tensor:
@@ -109,7 +172,7 @@ def cleanlab_scores(case: Case, *, add_trusted: bool) -> Tensor:
         points = torch.cat([points, scale(case.trusted)])
         labels = torch.cat([labels, case.trusted_labels])
         seen = torch.cat([seen, torch.ones(len(case.trusted), FOLDS)])
-    onehot = F.one_hot(labels, CLASSES).float()
+    onehot = F.one_hot(labels, case.classes).float()
     found = {}
     for l2 in (1.0, 10.0, 100.0, 1000.0):
         heads = fit_heads(points, onehot, seen, l2=l2, tolerance=0.03)
@@ -123,7 +186,7 @@ def audit_scores(case: Case, rounds: int = 2) -> tuple[Tensor, Tensor, Tensor]:
     """label_score, suggested_label and weight of autodo.audit."""
     points = audit(
         case.embeddings, case.given, case.trusted, case.trusted_labels,
-        num_classes=CLASSES, rounds=rounds, seed=case.seed, progress=False,
+        num_classes=case.classes, rounds=rounds, seed=case.seed, progress=False,
     )  # fmt: skip
     names = ("label_score", "suggested_label", "weight")
     return tuple(torch.from_numpy(points[name].to_numpy().copy()) for name in names)  # type: ignore[return-value]
@@ -135,19 +198,19 @@ def tried(case: Case) -> dict[str, Tensor]:
     features, trusted = scale(case.embeddings), scale(case.trusted)
     given, right = case.given, case.trusted_labels
     learned = learn(features, given, trusted, right, folds=FOLDS, rounds=2, seed=case.seed)
-    shares = torch.bincount(right, minlength=CLASSES) + 1.0
+    shares = torch.bincount(right, minlength=case.classes) + 1.0
     shares /= shares.sum()
     generator = torch.Generator().manual_seed(case.seed)
-    onehot = F.one_hot(right, CLASSES).float()
+    onehot = F.one_hot(right, case.classes).float()
     l2 = choose_l2(trusted, onehot, learned.trusted_fold, generator)
     alone = fit_heads(trusted, onehot, torch.ones(len(right), 1), l2=l2, tolerance=1e-3)
     belief = alone.belief(features, torch.full_like(given, -1))
     labels = estimate_labels(belief, given, shares, generator)
-    last = learned.heads.belief(features, learned.fold)
+    last = learned.stacked.belief(features, learned.fold)
     log_q = learned.labels(last, given)
     return {
         "trusted head alone": labels(belief, given).gather(-1, given[:, None])[:, 0],
-        "belief of the last heads, no posterior": last.gather(-1, given[:, None])[:, 0],
+        "the last belief, no posterior": last.gather(-1, given[:, None])[:, 0],
         "hyper steps on S after it": hyper_steps(learned, features, trusted, right, log_q)
         .gather(-1, given[:, None])[:, 0],
     }  # fmt: skip
@@ -237,22 +300,29 @@ def show(rows: list[dict[str, object]], console: Console) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", choices=["digits", "cifar10n"])
+    parser.add_argument("data", choices=["digits", "cifar10n", "made"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--features", type=Path, help="folder of benchmarks/audit_features.py")
     parser.add_argument("--labels", type=Path, help="CIFAR-10N's labels, .npz")
+    parser.add_argument("--embeddings", type=Path, help=".npz of benchmarks/audit_embeddings.py")
     parser.add_argument(
         "--keys", nargs="+", default=["worse_label", "aggre_label", "random_label1"]
     )
     parser.add_argument("--per-class", type=int, nargs="+", default=[100, 10])
-    parser.add_argument("--points", type=int, default=10_000, help="training points of CIFAR-10N")
+    parser.add_argument("--points", type=int, default=10_000, help="training points of a case")
     parser.add_argument("--no-tried", action="store_true", help="leave out what is not the default")
     parser.add_argument("--out", type=Path, help="JSON of every run; rows in it are added to")
     args = parser.parse_args()
     if args.data == "cifar10n" and not (args.features and args.labels):
         parser.error("cifar10n needs --features and --labels")
+    if args.data == "made" and not args.embeddings:
+        parser.error("made needs --embeddings")
+    if args.data == "digits":
+        cases = digits(args.seeds)
+    else:
+        cases = cifar10n(args) if args.data == "cifar10n" else made(args)
     rows: list[dict[str, object]] = []
-    for case in digits(args.seeds) if args.data == "digits" else cifar10n(args):
+    for case in cases:
         rows += measure(case, not args.no_tried)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)

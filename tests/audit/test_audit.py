@@ -42,14 +42,14 @@ def quick() -> pa.Table:
 
 def test_wrong_labels_have_the_lowest_scores(points: pa.Table) -> None:
     suspicion = -points["label_score"].to_numpy()
-    # Measured over seeds 0 to 4: AUC 0.9929 to 0.9973, average precision 0.975 to 0.990.
-    assert roc_auc_score(DATA.wrong, suspicion) > 0.985
-    assert average_precision_score(DATA.wrong, suspicion) > 0.95
+    # Measured over seeds 0 to 4: AUC 0.9961 to 0.9994, average precision 0.986 to 0.998.
+    assert roc_auc_score(DATA.wrong, suspicion) > 0.993
+    assert average_precision_score(DATA.wrong, suspicion) > 0.97
 
 
 def test_suggestions_mend_most_wrong_labels_and_few_right_ones(points: pa.Table) -> None:
     suggested = points["suggested_label"].to_numpy()
-    # Measured over seeds 0 to 4: 0.81 to 0.86 of the wrong, 0.003 to 0.019 of the right.
+    # Measured over seeds 0 to 4: 0.83 to 0.89 of the wrong, at most 0.016 of the right.
     assert (suggested[DATA.wrong] == DATA.true[DATA.wrong]).mean() > 0.75
     assert (suggested[~DATA.wrong] != DATA.true[~DATA.wrong]).mean() < 0.03
 
@@ -57,12 +57,12 @@ def test_suggestions_mend_most_wrong_labels_and_few_right_ones(points: pa.Table)
 def test_labels_moved_to_the_next_class_are_found() -> None:
     given = np.where(DATA.wrong, (DATA.true + 1) % 10, DATA.true)
     suspicion = -run(replace(DATA, given=given))["label_score"].to_numpy()
-    assert roc_auc_score(DATA.wrong, suspicion) > 0.975  # 0.988 to 0.999 over seeds 0 to 4
+    assert roc_auc_score(DATA.wrong, suspicion) > 0.985  # 0.996 to 1.000 over seeds 0 to 4
 
 
 def test_clean_labels_are_left_alone() -> None:
     clean = digits(noise=0.0)
-    # Measured over seeds 0 to 4: at most 0.01.
+    # Measured over seeds 0 to 4: none.
     assert np.mean(run(clean)["is_label_issue"].to_numpy()) < 0.02
 
 
@@ -105,7 +105,7 @@ def test_every_kind_of_array_is_taken(kind: str, quick: pa.Table, tmp_path: Path
 def test_points_beyond_the_sample_are_judged_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIT_POINTS", 150)
     suspicion = -run()["label_score"].to_numpy()
-    assert roc_auc_score(DATA.wrong, suspicion) > 0.98  # 0.989 to 0.994 over seeds 0 to 4
+    assert roc_auc_score(DATA.wrong, suspicion) > 0.985  # 0.993 to 0.996 over seeds 0 to 4
 
 
 def test_classes_that_do_not_occur_are_never_suggested(quick: pa.Table) -> None:
@@ -122,7 +122,7 @@ def test_one_trusted_point_of_each_class_is_enough_to_run() -> None:
     few = replace(DATA, trusted=DATA.trusted[:10], trusted_labels=DATA.trusted_labels[:10])
     suspicion = -run(few)["label_score"].to_numpy()
     assert np.isfinite(suspicion).all()
-    assert roc_auc_score(DATA.wrong, suspicion) > 0.985  # 0.993 to 0.997 over seeds 0 to 4
+    assert roc_auc_score(DATA.wrong, suspicion) > 0.985  # 0.993 to 0.998 over seeds 0 to 4
 
 
 def test_a_single_point_can_be_audited() -> None:
@@ -167,7 +167,7 @@ def learned() -> tuple[Learned, torch.Tensor, torch.Tensor, torch.Tensor, torch.
 
 def test_worth_in_chunks_is_the_hypergradient_of_the_whole(learned) -> None:  # type: ignore[no-untyped-def]
     result, x, given, t, right = learned
-    log_q = result.labels(result.heads.belief(x, result.fold), given)
+    log_q = result.labels(result.stacked.belief(x, result.fold), given)
     worth = Worth(result, x, given, t, right)
     parts = [
         worth(*part)

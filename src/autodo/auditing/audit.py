@@ -156,7 +156,7 @@ def _learn_and_judge(
     suggested = torch.empty(len(train), dtype=torch.int64)
     for rows, part in train.chunks():
         phi, y, k = scale(torch.from_numpy(part)), given[rows], fold[rows]
-        log_q = learned.labels(learned.heads.belief(phi, k), y)
+        log_q = learned.labels(learned.stacked.belief(phi, k), y)
         own = log_q.gather(-1, y[:, None])[:, 0]
         score[rows] = own.exp()
         # A tie is no evidence against the given label.

@@ -4,7 +4,8 @@ Two heads begin. One has learned from the trusted points alone; with few of them
 The other has learned from the given labels, out of fold; it knows the features well and repeats the
 labels' mistakes. Their log-beliefs are added with the weights that serve the trusted points best,
 which neither has seen (:func:`stack`). ``hyper.posterior`` makes labels of that, and heads
-that learn from those labels and the trusted points believe better (:func:`learn`).
+that learn from those labels and the trusted points, in the place of the other, believe better
+(:func:`learn`).
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from autodo.hyper.posterior import LabelPosterior, label_posterior
 L2_GRID = tuple(10.0**k for k in range(4, -3, -1))
 CHOICE_POINTS = 2000
 """Points on which L2 is chosen, at the most."""
-POSTERIOR_POINTS = 5000
-"""Points from which the noise is estimated, at the most, or 100 per class if that is more."""
+POSTERIOR_POINTS, PER_CLASS, LEAST_PER_CLASS, NUMBERS = 5000, 500, 100, 2**23
+"""Points from which the noise is estimated, at the most: so many in all, or per class if that is
+more; but per class of more than a hundred not more than have so many beliefs, down to the least.
+What noise from class to class must gain grows with the square of the classes, and its gain with the
+points."""
 LARGEST_WEIGHT = 5.0
 """Of a belief in a stack; beliefs that are never wrong would get an infinite one."""
 LARGEST_TEMPERATURE = 8.0
@@ -73,7 +77,8 @@ def estimate_labels(
     what an earlier belief said, which has a say in which kind of noise it is.
     """
     count, classes = log_belief.shape
-    limit = max(POSTERIOR_POINTS, 100 * classes)
+    per_class = min(PER_CLASS * classes, NUMBERS // classes)
+    limit = max(POSTERIOR_POINTS, per_class, LEAST_PER_CLASS * classes)
     some = torch.randperm(count, generator=generator)[:limit].to(given.device)
     noise = label_posterior(
         log_belief[some], given[some], trusted_shares,
@@ -115,20 +120,46 @@ def stack(beliefs: list[Tensor], labels: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Learned:
-    """The last heads, what was learned of the noise, and who has seen what."""
+class Stacked:
+    """Two beliefs as one: of heads on the trusted points alone and of heads on labels of train."""
 
+    trusted: Heads
     heads: Heads
+    weights: Tensor | None
+    """(2,) of either's log-belief; None where the latter are believed alone."""
+
+    def belief(self, features: Tensor, fold: Tensor) -> Tensor:
+        """(n, C) log-probabilities of features (n, D); ``fold`` (n,) as in ``Heads.belief``."""
+        rows = max(1, 2**22 // self.heads.bias.numel())
+        parts = zip(features.split(rows), fold.split(rows), strict=True)
+        return torch.cat([self._belief(*part) for part in parts])
+
+    def _belief(self, features: Tensor, fold: Tensor) -> Tensor:
+        other = self.heads.belief(features, fold)
+        if self.weights is None:
+            return other
+        own = self.trusted.belief(features, torch.full_like(fold, -1))
+        return F.log_softmax(self.weights[0] * own + self.weights[1] * other, -1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Learned:
+    """The last beliefs, what was learned of the noise, and who has seen what."""
+
+    stacked: Stacked
     labels: Labels
     l2: float
-    """Of the last heads."""
+    """Of the heads on labels of train."""
     shift: Tensor
-    """(C,) the logit adjustment under which the heads were trained."""
+    """(C,) the logit adjustment under which the last of them were trained."""
     fold: Tensor
     """(n,) of each training point; head k has not seen fold k."""
     trusted_fold: Tensor
-    stack_weights: Tensor
-    """(2,) of the trusted head and of the heads on given labels at the start."""
+
+    @property
+    def heads(self) -> Heads:
+        """The last heads on labels of train."""
+        return self.stacked.heads
 
 
 def learn(
@@ -140,12 +171,17 @@ def learn(
     folds: int,
     rounds: int,
     seed: int,
+    steady: bool = True,
     tell: Callable[[], object] = lambda: None,
 ) -> Learned:
     """Heads for features (n, D) with given labels (n,), from trusted (m, D), (m,).
 
     Both are standardised, on one device, and every class 0 .. C - 1 has a trusted point. ``tell``
     is called after each of the rounds + 2 fits.
+
+    ``steady``: all rounds have the L2 of the given labels, and the trusted points' head keeps its
+    say. Else L2 is chosen for the labels of each round, and its heads are believed alone, which
+    serves many classes worse and the folds of a training as well (docs/results.md).
     """
     shares = torch.bincount(trusted_labels) + 1.0
     shares /= shares.sum()
@@ -160,41 +196,53 @@ def learn(
     l2 = choose_l2(trusted, right, trusted_fold, choices)
     one = fit_heads(trusted, right, outside(trusted_fold, folds), l2=l2, tolerance=CLOSE)
     tell()
+    own = one.belief(trusted, trusted_fold)
+
+    def stacked(heads: Heads) -> tuple[Stacked, Tensor]:
+        """Both beliefs as one, and what it says of the trusted points (m, C)."""
+        beliefs = [own, heads.belief(trusted, trusted_fold)]
+        weights = stack(beliefs, trusted_labels)
+        both = Stacked(trusted=one, heads=heads, weights=weights)
+        return both, weights[0] * beliefs[0] + weights[1] * beliefs[1]
+
+    def alone(heads: Heads) -> tuple[Stacked, Tensor]:
+        both = Stacked(trusted=one, heads=heads, weights=None)
+        return both, heads.belief(trusted, trusted_fold)
+
     points, folds_of = torch.cat([features, trusted]), torch.cat([fold, trusted_fold])
     seen = outside(folds_of, folds)
     soft = torch.cat([F.one_hot(given, classes).float(), right])
     shift = _shift(soft, shares)
+    # The labels of a round are partly heads' own, which heads foretell without being right: by
+    # their likelihood the L2 would fall from round to round.
     l2 = choose_l2(points, soft, folds_of, choices, shift)
-    other = fit_heads(points, soft, seen, l2=l2, shift=shift)
+    heads = fit_heads(points, soft, seen, l2=l2, shift=shift)
     tell()
-    beliefs = [heads.belief(trusted, trusted_fold) for heads in (one, other)]
-    weights = stack(beliefs, trusted_labels)
-    own = _belief(one, features, torch.full_like(fold, -1))
-    belief = F.log_softmax(weights[0] * own + weights[1] * _belief(other, features, fold), -1)
-    of_trusted = weights[0] * beliefs[0] + weights[1] * beliefs[1]
+    both, of_trusted = stacked(heads)
+    belief = both.belief(features, fold)
     generator = generator_for(seed, NOISE)
     labels = estimate_labels(belief, given, shares, generator, trusted=(of_trusted, trusted_labels))
 
-    heads = other
     for _ in range(rounds):
         soft = torch.cat([labels(belief, given).exp(), right])
         shift = _shift(soft, shares)
-        l2 = choose_l2(points, soft, folds_of, choices, shift)
+        if not steady:
+            l2 = choose_l2(points, soft, folds_of, choices, shift)
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
-        belief, of_trusted = _belief(heads, features, fold), heads.belief(trusted, trusted_fold)
+        both, of_trusted = stacked(heads) if steady else alone(heads)
+        belief = both.belief(features, fold)
         labels = estimate_labels(
             belief, given, shares, generator, trusted=(of_trusted, trusted_labels), before=labels,
             least_temperature=_temperature(of_trusted, trusted_labels),
         )  # fmt: skip
         tell()
     return Learned(
-        heads=heads,
+        stacked=replace(both, trusted=one.mean()),
         labels=labels,
         l2=l2,
         shift=shift,
         fold=fold,
         trusted_fold=trusted_fold,
-        stack_weights=weights,
     )
 
 
@@ -224,12 +272,6 @@ def choose_l2(
             break
         best, least = l2, loss
     return best
-
-
-def _belief(heads: Heads, features: Tensor, fold: Tensor) -> Tensor:
-    rows = max(1, 2**22 // heads.bias.numel())
-    parts = zip(features.split(rows), fold.split(rows), strict=True)
-    return torch.cat([heads.belief(*part) for part in parts])
 
 
 def _temperature(log_belief: Tensor, labels: Tensor) -> float:

@@ -71,7 +71,7 @@ class Worth:
                 continue
             some = some[:: max(1, len(some) // CURVATURE_POINTS)]
             part = features[some]
-            belief = learned.heads.belief(part, learned.fold[some])
+            belief = learned.stacked.belief(part, learned.fold[some])
             found = self._at(k, part, learned.labels(belief, given[some]), solver)
             found.solution.check()
             self.solved.append(Solved(found.solution.u))

@@ -61,12 +61,13 @@ def believed_labels(
         folds=max(2, min(HEAD_FOLDS, len(trusted_labels), len(some))),
         rounds=ROUNDS,
         seed=seed,
+        steady=False,
     )
     fold = torch.full_like(given, -1)
     fold[some] = learned.fold.to(fold)
     q = torch.empty_like(log_belief)
     for part in torch.arange(len(features), device=features.device).split(JUDGED_AT_A_TIME):
-        belief = learned.heads.belief(features[part], fold[part])
+        belief = learned.stacked.belief(features[part], fold[part])
         q[part] = learned.labels(belief, given[part]).exp()
     return q, *_described(learned.labels.noise, q)
 
