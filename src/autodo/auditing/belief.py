@@ -27,9 +27,9 @@ from autodo.hyper.posterior import LabelPosterior, label_posterior
 L2_GRID = tuple(10.0**k for k in range(4, -3, -1))
 CHOICE_POINTS = 2000
 """Points on which L2 is chosen, at the most."""
-POSTERIOR_POINTS, PER_CLASS, LEAST_PER_CLASS, NUMBERS = 5000, 500, 100, 2**23
+POSTERIOR_POINTS, PER_CLASS, LEAST_PER_CLASS, NUMBERS = 5000, 500, 100, 2**21
 """Points from which the noise is estimated, at the most: so many in all, or per class if that is
-more; but per class of more than a hundred not more than have so many beliefs, down to the least.
+more; but of more than 64 classes not more than have so many beliefs, down to the least per class.
 What noise from class to class must gain grows with the square of the classes, and its gain with the
 points."""
 LARGEST_WEIGHT = 5.0
