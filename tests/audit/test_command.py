@@ -74,6 +74,16 @@ def test_the_summary_counts_and_shows_the_surest(files: None) -> None:
     assert "points.parquet" in result.stdout.splitlines()[-1]
 
 
+def test_where_no_label_looks_wrong_the_summary_says_what_to_look_at() -> None:
+    clean = digits(count=200, trusted=60, noise=0.0)
+    pq.write_table(table(clean.embeddings, clean.given), "train.parquet")
+    pq.write_table(table(clean.trusted, clean.trusted_labels), "trusted.parquet")
+    result = audit("train.parquet", "--trusted", "trusted.parquet")
+    assert result.exit_code == 0, result.output
+    assert "0 of 200 labels look wrong" in result.stdout
+    assert "look at those with the lowest first" in result.stdout
+
+
 def test_all_layouts_give_one_result(files: None) -> None:
     """Two files, one with marked rows, fixed-size lists, float16 and .npz: the same points."""
     assert audit("train.parquet", "--trusted", "trusted.parquet", "-q").output == ""

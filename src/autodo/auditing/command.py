@@ -137,5 +137,11 @@ def _summarise(points: pa.Table, out: Path) -> None:
     names = points.schema.metadata[b"class_names"].decode().split("\n")
     issues = points.filter(pc.field("is_label_issue")).sort_by("label_score")
     console.print(f"{issues.num_rows:,} of {points.num_rows:,} labels look wrong", markup=False)
+    if issues.num_rows == 0:
+        console.print(
+            "No other label is likelier than the given one. label_score still ranks them: "
+            "look at those with the lowest first.",
+            soft_wrap=True,
+        )
     print_surest(console, issues, names, "id")
     console.print(f"one row per point: {out}", markup=False, soft_wrap=True)
