@@ -1,4 +1,4 @@
-"""Embeddings with right labels, for audits of sets that no default was chosen on.
+"""Embeddings with right labels, for audits of labels that are made wrong (``audit.py made``).
 
     python benchmarks/audit_embeddings.py glosses --wordnet WORDNET --model MODEL --out glosses.npz
     python benchmarks/audit_embeddings.py pixels --set fashion_mnist --data-dir DATA --out out.npz
@@ -7,7 +7,7 @@ glosses: what WordNet says a word means, its class the lexicographer's file that
 (animals, plants, verbs of motion ...; those with fewer than --least are left out), by a sentence
 network such as all-MiniLM-L6-v2. WORDNET is the folder of data.noun, data.verb, data.adj and
 data.adv; MODEL that of the network, in the Hugging Face layout (pip install transformers).
-pixels: the images of a training set as they are. ``benchmarks/audit.py made`` distorts the labels.
+pixels: the images of a training set as they are.
 """
 
 from __future__ import annotations
