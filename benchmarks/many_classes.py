@@ -22,13 +22,11 @@ from statistics import mean, stdev
 import torch
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
-from torch.nn.functional import adaptive_avg_pool2d
+from study import smaller
 
 from autodo.commands.given import make_network
 from autodo.config import Config
-from autodo.data import Examples, uniform_noise
-from autodo.data.distort import asymmetric_noise
+from autodo.data import Examples, distort
 from autodo.data.sources import load
 from autodo.experiment.compare import OURS, run_method
 from autodo.experiment.task import Task
@@ -41,7 +39,8 @@ METHODS = (
     "cleanlab, then logit adjustment",
     OURS,
 )
-NOISES = {"none": 0.0, "uniform": 0.4, "next class": 0.2}
+NOISES = {"none": ("uniform", 0.0), "uniform": ("uniform", 0.4), "next class": ("asymmetric", 0.2)}
+"""By name their kind in ``data.distort`` and their rate."""
 CONFIG = Config.from_dict(
     {"epochs": 12, "warmup_epochs": 1, "batch_size": 128, "lr": 0.05, "precision": "bfloat16"}
 )
@@ -49,13 +48,12 @@ CONFIG = Config.from_dict(
 
 def pairs(part: str, count: int, data_dir: Path, generator: torch.Generator) -> Examples:
     """``count`` pairs of images drawn at random, class 10 a + b; the second is mirrored."""
-    data = load("fashion_mnist", part, data_dir=data_dir)
-    small = adaptive_avg_pool2d(data.images.float(), SIDE).round().to(torch.uint8)
-    a, b = torch.randint(len(small), (2, count), generator=generator)
-    images = torch.cat([small[a], small[b].flip(3), torch.zeros_like(small[a])], 1)
+    data = smaller(load("fashion_mnist", part, data_dir=data_dir), None, SIDE)
+    a, b = torch.randint(len(data), (2, count), generator=generator)
+    first, second = data.images[a], data.images[b].flip(3)
     return dataclasses.replace(
         data,
-        images=images,
+        images=torch.cat([first, second, torch.zeros_like(first)], 1),
         labels=10 * data.labels[a] + data.labels[b],
         class_names=tuple(map(str, range(CLASSES))),
         ids=tuple(map(str, range(count))),
@@ -68,19 +66,14 @@ def task(noise: str, points: int, per_class: int, seed: int, data_dir: Path) -> 
     rest = torch.arange(points, len(pool))
     of = [rest[pool.labels[rest] == c][:per_class] for c in range(CLASSES)]
     train = pool.subset(torch.arange(points))
+    kind, rate = NOISES[noise]
+    given = distort.NOISES[kind](train.labels, rate, num_classes=CLASSES, seed=seed)
     return Task(
-        train=train.with_labels(messy(train.labels, noise, seed)),
+        train=train.with_labels(given),
         trusted=pool.subset(torch.cat(of)),
         test=pairs("test", 5000, data_dir, generator),
         true_labels=train.labels,
     )
-
-
-def messy(true: Tensor, noise: str, seed: int) -> Tensor:
-    if noise == "none":
-        return true
-    make = uniform_noise if noise == "uniform" else asymmetric_noise
-    return make(true, NOISES[noise], num_classes=CLASSES, seed=seed)
 
 
 def run(args: argparse.Namespace, noise: str, seed: int, method: str) -> dict[str, object]:
@@ -99,8 +92,8 @@ def show(runs: list[dict[str, object]], console: Console) -> None:
         key = str(row["noise"]), int(str(row["trusted"])), str(row["method"])
         cells.setdefault(key, []).append(row)
     table = Table("noise", "trusted", "method", "test error, %", "AUC", "labels right, %")
-    order = list(NOISES), list(METHODS)
-    for key in sorted(cells, key=lambda k: (k[1], order[0].index(k[0]), order[1].index(k[2]))):
+    noises = list(NOISES)
+    for key in sorted(cells, key=lambda k: (k[1], noises.index(k[0]), METHODS.index(k[2]))):
         own = cells[key]
         measured = spread(own, "test_error", 100), spread(own, "auc"), spread(own, "corrected", 100)
         table.add_row(key[0], str(key[1]), key[2], *measured)

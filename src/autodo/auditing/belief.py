@@ -180,8 +180,8 @@ def learn(
     is called after each of the rounds + 2 fits.
 
     ``steady``: all rounds have the L2 of the given labels, and the trusted points' head keeps its
-    say. Else L2 is chosen for the labels of each round, and its heads are believed alone, which
-    serves many classes worse and the folds of a training as well (docs/results.md).
+    say. Else L2 is chosen for the labels of each round, and its heads are believed alone: worse for
+    many classes, no worse for the folds of a training (docs/results.md).
     """
     shares = torch.bincount(trusted_labels) + 1.0
     shares /= shares.sum()
@@ -198,16 +198,14 @@ def learn(
     tell()
     own = one.belief(trusted, trusted_fold)
 
-    def stacked(heads: Heads) -> tuple[Stacked, Tensor]:
-        """Both beliefs as one, and what it says of the trusted points (m, C)."""
-        beliefs = [own, heads.belief(trusted, trusted_fold)]
-        weights = stack(beliefs, trusted_labels)
+    def judged(heads: Heads, *, alone: bool = False) -> tuple[Stacked, Tensor]:
+        """The belief of heads, and what it says of the trusted points (m, C)."""
+        other = heads.belief(trusted, trusted_fold)
+        if alone:
+            return Stacked(trusted=one, heads=heads, weights=None), other
+        weights = stack([own, other], trusted_labels)
         both = Stacked(trusted=one, heads=heads, weights=weights)
-        return both, weights[0] * beliefs[0] + weights[1] * beliefs[1]
-
-    def alone(heads: Heads) -> tuple[Stacked, Tensor]:
-        both = Stacked(trusted=one, heads=heads, weights=None)
-        return both, heads.belief(trusted, trusted_fold)
+        return both, weights[0] * own + weights[1] * other
 
     points, folds_of = torch.cat([features, trusted]), torch.cat([fold, trusted_fold])
     seen = outside(folds_of, folds)
@@ -218,7 +216,7 @@ def learn(
     l2 = choose_l2(points, soft, folds_of, choices, shift)
     heads = fit_heads(points, soft, seen, l2=l2, shift=shift)
     tell()
-    both, of_trusted = stacked(heads)
+    both, of_trusted = judged(heads)
     belief = both.belief(features, fold)
     generator = generator_for(seed, NOISE)
     labels = estimate_labels(belief, given, shares, generator, trusted=(of_trusted, trusted_labels))
@@ -229,7 +227,7 @@ def learn(
         if not steady:
             l2 = choose_l2(points, soft, folds_of, choices, shift)
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
-        both, of_trusted = stacked(heads) if steady else alone(heads)
+        both, of_trusted = judged(heads, alone=not steady)
         belief = both.belief(features, fold)
         labels = estimate_labels(
             belief, given, shares, generator, trusted=(of_trusted, trusted_labels), before=labels,
