@@ -14,7 +14,8 @@ N measures them on points that are held out of the training set. --points N --si
 for a laptop: so many points of each training set, images made smaller by averaging. --known FILE
 names runs that were kept before and are not made again; ``study_tables.py --add`` keeps new ones.
 With --minutes no run is begun that is expected to take longer than what is left, by what the
-method took with another seed or in a cell of that size.
+method took with another seed or in a cell of that size. Cells that differ in nothing but the labels
+of train share their runs of "trusted alone", which never sees those.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ from autodo.models.registry import find
 
 DISTORTIONS = ("1-0.0", "1-0.4", "10-0.1", "100-0.0", "100-0.1", "lt100-0.2")
 PEOPLE = ("worse_label", "aggre_label")
+ALONE = "trusted alone"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +70,18 @@ class Cell:
     def folder(self) -> str:
         kind = self.distortion.rpartition("#")[2]  # of labels in a file their key
         return f"{self.dataset}-{kind}-{self.trusted}"
+
+    @property
+    def imbalance(self) -> str:
+        return self.distortion.partition("-")[0]
+
+    def shares(self, method: str, other: Cell) -> bool:
+        """Whether a method's run with a seed is the same in another cell: without the labels of
+        train it has the same trusted points and takes as many steps."""
+        alike = (self.dataset, self.trusted, self.imbalance)
+        return self == other or (
+            method == ALONE and alike == (other.dataset, other.trusted, other.imbalance)
+        )
 
 
 def cells(args: argparse.Namespace) -> list[Cell]:
@@ -179,13 +193,27 @@ class Study:
             _, about = runner.task_maker(cell)
             setting = {**about, "model": args.network, "config": runner.config.to_toml()}
             self.comparisons[cell] = Comparison(args.out / cell.folder, setting)
+        for cell in cells(args):
+            for seed, score in self._known(cell, ALONE).items():
+                self._share(cell, ALONE, seed, score)
 
     def missing(self) -> Iterator[tuple[Cell, str, int]]:
         for seed in range(self.args.seeds):
-            for cell in self.comparisons:
-                for name in self.args.methods:
-                    if seed not in self._runs(cell, name):
-                        yield cell, name, seed
+            todo = [
+                (cell, name)
+                for cell in self.comparisons
+                for name in self.args.methods
+                if seed not in self._runs(cell, name)
+            ]
+            for k, (cell, name) in enumerate(todo):
+                if not any(m == name and cell.shares(name, other) for other, m in todo[:k]):
+                    yield cell, name, seed
+
+    def _share(self, cell: Cell, name: str, seed: int, score: Score) -> None:
+        """Keep a run in all cells in which it is the same and missing."""
+        for other, comparison in self.comparisons.items():
+            if cell.shares(name, other) and seed not in self._runs(other, name):
+                comparison.add(name, seed, score)
 
     def _known(self, cell: Cell, name: str) -> dict[int, Score]:
         return self.known.get(cell.folder, {}).get(name, {})
@@ -241,7 +269,7 @@ class Study:
         except Exception as error:  # the others go on; the same command tries it again
             print(f"{cell.folder}  seed {seed}  {name}: FAILED, {error!r}", flush=True)
             return
-        self.comparisons[cell].add(name, seed, score)
+        self._share(cell, name, seed, score)
         auc = "" if score.auc is None else f"  AUC {score.auc:.3f}"
         print(
             f"{cell.folder}  seed {seed}  {name}: {100 * score.test_error:.2f}%{auc}"
