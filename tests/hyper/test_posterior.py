@@ -8,7 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from autodo.hyper.posterior import BY_CLASS, NONE, TEMPERATURES, _fit, label_posterior
+from autodo.hyper.posterior import (
+    BY_CLASS,
+    NONE,
+    SHRINKAGE,
+    TEMPERATURES,
+    _fit,
+    label_posterior,
+)
 from autodo.hyper.posterior import UNIFORM as BY_UNIFORM
 
 CLASSES, POINTS = 5, 4000
@@ -151,6 +158,59 @@ def test_the_simplest_noise_that_explains_the_labels_is_taken(
 ) -> None:
     _, belief, given = sample(transition, seed=seed)
     assert label_posterior(belief, given, UNIFORM).kind == kind
+
+
+def many_classes(kind: str, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Beliefs of fifty points of each of a hundred classes, given and true labels.
+
+    Two in five are drawn at random, or one in five is the next class, of which a network has
+    learned a tenth.
+    """
+    classes, count = 100, 5000
+    generator = torch.Generator().manual_seed(seed)
+    clear = (8 * torch.randn(count, classes, generator=generator)).softmax(-1)
+    true = torch.multinomial(clear, 1, generator=generator)[:, 0]
+    drawn = torch.randint(classes, (count,), generator=generator)
+    other, rate = {
+        NONE: (true, 0.0),
+        BY_UNIFORM: (drawn, 0.4),
+        BY_CLASS: ((true + 1) % classes, 0.2),
+    }[kind]
+    given = torch.where(torch.rand(count, generator=generator) < rate, other, true)
+    learned = 0.02 if kind == BY_CLASS else 0.0
+    belief = (1 - learned) * clear + learned * clear.roll(1, -1) + 1e-4
+    return belief.log().log_softmax(-1), given, true
+
+
+@pytest.mark.parametrize("kind", [NONE, BY_UNIFORM, BY_CLASS])
+@pytest.mark.parametrize("seed", range(2))
+def test_noise_is_told_among_many_classes_with_few_points(kind: str, seed: int) -> None:
+    """T has two numbers for each point, which gain much where labels are merely drawn."""
+    belief, given, true = many_classes(kind, seed)
+    made = label_posterior(belief, given, torch.full((100,), 0.01))
+    assert made.kind == kind
+    if kind != NONE:
+        right = (made.labels.argmax(-1) == true).float().mean()
+        assert right > (given == true).float().mean() + 0.05
+
+
+def test_chance_is_what_noise_from_class_to_class_gains_by_knowing_each_label() -> None:
+    """Beside T estimated anew without each point, from beliefs that are sure of all but one."""
+    generator = torch.Generator().manual_seed(0)
+    true = torch.arange(3).repeat(10)
+    given = torch.where(torch.rand(30, generator=generator) < 0.3, (true + 1) % 3, true)
+    belief = torch.full((30, 3), -60.0)
+    belief[torch.arange(30), true] = 0.0
+    shares = torch.full((3,), 1 / 3)
+    fit = _fit(belief, given, shares, 1.0, BY_CLASS, 30)
+    uniform = _fit(belief, given, shares, 1.0, BY_UNIFORM, 30).transition
+    gain = 0.0
+    for k in range(30):
+        same = (true == true[k]) & (torch.arange(30) != k)
+        counts = SHRINKAGE * uniform[true[k], given[k]] + (given[same] == given[k]).sum()
+        without = float(counts) / (SHRINKAGE + int(same.sum()))
+        gain += float(fit.transition[true[k], given[k]].log()) - math.log(without)
+    assert fit.chance == pytest.approx(gain / 30, rel=1e-4)
 
 
 def test_a_belief_that_mistakes_a_rare_class_does_not_take_its_labels() -> None:

@@ -30,11 +30,14 @@ CHOICE_POINTS = 2000
 POSTERIOR_POINTS, PER_CLASS, LEAST_PER_CLASS, NUMBERS = 5000, 500, 100, 2**21
 """Points from which the noise is estimated, at the most: so many in all, or per class if that is
 more; but of more than 64 classes not more than have so many beliefs, down to the least per class.
-What noise from class to class must gain grows with the square of the classes, and its gain with the
-points."""
+What noise from class to class gains grows with the points of a class."""
 LARGEST_WEIGHT = 5.0
 """Of a belief in a stack; beliefs that are never wrong would get an infinite one."""
 LARGEST_TEMPERATURE = 8.0
+L2_FALLS = 10.0
+"""By which factor L2 may fall where it is chosen for labels that heads made. These ask for ever
+less, since heads foretell them whether or not they are right: where heads have more numbers than
+points, a thousandth or less after two rounds, and labels get worse from round to round."""
 CLOSE = 3e-3
 """Tolerance where points are so few that heads part them all: curvature then is far below usual."""
 FOLDS, CHOICE, NOISE = range(3)
@@ -180,8 +183,8 @@ def learn(
     is called after each of the rounds + 2 fits.
 
     ``steady``: all rounds have the L2 of the given labels, and the trusted points' head keeps its
-    say. Else L2 is chosen for the labels of each round, and its heads are believed alone: worse for
-    many classes, no worse for the folds of a training (docs/results.md).
+    say. Else L2 is chosen for the labels of each round, and its heads are believed alone: better
+    for the folds of a training, whose features have been learned (docs/results.md).
     """
     shares = torch.bincount(trusted_labels) + 1.0
     shares /= shares.sum()
@@ -211,9 +214,7 @@ def learn(
     seen = outside(folds_of, folds)
     soft = torch.cat([F.one_hot(given, classes).float(), right])
     shift = _shift(soft, shares)
-    # The labels of a round are partly heads' own, which heads foretell without being right: by
-    # their likelihood the L2 would fall from round to round.
-    l2 = choose_l2(points, soft, folds_of, choices, shift)
+    l2 = of_given = choose_l2(points, soft, folds_of, choices, shift)
     heads = fit_heads(points, soft, seen, l2=l2, shift=shift)
     tell()
     both, of_trusted = judged(heads)
@@ -225,7 +226,7 @@ def learn(
         soft = torch.cat([labels(belief, given).exp(), right])
         shift = _shift(soft, shares)
         if not steady:
-            l2 = choose_l2(points, soft, folds_of, choices, shift)
+            l2 = choose_l2(points, soft, folds_of, choices, shift, least=of_given / L2_FALLS)
         heads = fit_heads(points, soft, seen, l2=l2, shift=shift, start=heads)
         both, of_trusted = judged(heads, alone=not steady)
         belief = both.belief(features, fold)
@@ -250,10 +251,13 @@ def choose_l2(
     fold: Tensor,
     generator: torch.Generator,
     shift: Tensor | None = None,
+    *,
+    least: float = 0.0,
 ) -> float:
     """The L2 of the grid whose heads, out of fold, give the labels (n, C) the best likelihood.
 
-    An L2 beside a sum over points is a belief about heads, so that of a few points serves many.
+    It is not below ``least``. An L2 beside a sum over points is a belief about heads, so that of a
+    few points serves many.
     """
     some = torch.randperm(len(labels), generator=generator)[:CHOICE_POINTS].to(labels.device)
     features, labels, fold = features[some], labels[some], fold[some]
@@ -261,14 +265,14 @@ def choose_l2(
         # Heads lie in the span of the points, where the penalty is the same: fewer numbers.
         features = features @ torch.linalg.svd(features, full_matrices=False).Vh.T
     seen = outside(fold, int(fold.max()) + 1)
-    heads, best, least = None, L2_GRID[0], math.inf
-    for l2 in L2_GRID:
+    heads, best, lowest = None, L2_GRID[0], math.inf
+    for l2 in (l2 for l2 in L2_GRID if l2 >= least):
         heads = fit_heads(features, labels, seen, l2=l2, shift=shift, start=heads, tolerance=CLOSE)
         log_p = heads.belief(features, fold) + (0.0 if shift is None else shift)
         loss = -float((labels * F.log_softmax(log_p, -1)).sum())
-        if loss > least:  # it has one valley, and heads with less L2 take ever longer
+        if loss > lowest:  # it has one valley, and heads with less L2 take ever longer
             break
-        best, least = l2, loss
+        best, lowest = l2, loss
     return best
 
 
