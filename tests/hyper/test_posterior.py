@@ -195,7 +195,7 @@ def test_noise_is_told_among_many_classes_with_few_points(kind: str, seed: int) 
 
 
 def test_chance_is_what_noise_from_class_to_class_gains_by_knowing_each_label() -> None:
-    """Beside T estimated anew without each point, from beliefs that are sure of all but one."""
+    """Beside T estimated anew without each point, from beliefs that are sure."""
     generator = torch.Generator().manual_seed(0)
     true = torch.arange(3).repeat(10)
     given = torch.where(torch.rand(30, generator=generator) < 0.3, (true + 1) % 3, true)
