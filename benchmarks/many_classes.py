@@ -28,7 +28,8 @@ from autodo.commands.given import make_network
 from autodo.config import Config
 from autodo.data import Examples, distort
 from autodo.data.sources import load
-from autodo.experiment.compare import OURS, run_method
+from autodo.experiment.compare import run_method
+from autodo.experiment.methods import OURS
 from autodo.experiment.task import Task
 from autodo.models.registry import find
 

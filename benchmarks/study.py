@@ -42,16 +42,10 @@ from autodo.commands.given import make_network
 from autodo.config import Config
 from autodo.data import Examples, stratified_split
 from autodo.data.sources import load
-from autodo.experiment.compare import (
-    METHODS,
-    OURS,
-    Comparison,
-    Scores,
-    run_method,
-    stored_scores,
-)
+from autodo.experiment.compare import Comparison, run_method, stored_scores
+from autodo.experiment.methods import METHODS, OURS
 from autodo.experiment.own_task import task_maker
-from autodo.experiment.score import Score
+from autodo.experiment.score import Score, Scores
 from autodo.experiment.task import Task
 from autodo.models.registry import find
 

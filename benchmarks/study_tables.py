@@ -18,14 +18,10 @@ from statistics import mean, stdev
 
 from study import DISTORTIONS, PEOPLE, Cell, in_short
 
-from autodo.experiment.compare import (
-    CLEANLAB,
-    METHODS,
-    OURS,
-    Scores,
-    differences,
-    stored_scores,
-)
+from autodo.experiment.compare import stored_scores
+from autodo.experiment.methods import CLEANLAB, METHODS, OURS
+from autodo.experiment.score import Scores
+from autodo.experiment.verdict import differences
 from autodo.train.files import write_text
 
 PLAIN = "train + trusted"

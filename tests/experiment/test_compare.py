@@ -18,12 +18,13 @@ from autodo.data.loader import Loader
 from autodo.errors import InputError, RunFolderError
 from autodo.experiment import compare as module
 from autodo.experiment.cleaning import FOLDS, _folds, out_of_fold, run_cleanlab
-from autodo.experiment.compare import METHODS, OURS, Comparison, Scores, table, verdict
+from autodo.experiment.compare import Comparison
 from autodo.experiment.demo import digits_model
-from autodo.experiment.methods import papers
+from autodo.experiment.methods import METHODS, OURS, papers
 from autodo.experiment.own_task import task_maker
-from autodo.experiment.score import Score
+from autodo.experiment.score import Score, Scores
 from autodo.experiment.task import digits_task
+from autodo.experiment.verdict import markdown, table, verdict
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +60,9 @@ def test_all_methods_on_own_data_and_nothing_twice(
     stored = json.loads((tmp_path / "out" / "compare.json").read_text())
     assert [row["method"] for row in stored["runs"]] == list(METHODS)
     assert {row["auc"] is None for row in stored["runs"]} == {True, False}
+    kept = (tmp_path / "out" / "compare.md").read_text()
+    assert all(name in kept for name in METHODS)
+    assert "one seed cannot say how sure that is" in kept
 
     asked: list[str] = []
     whole = module.run_method
@@ -120,6 +124,42 @@ def test_the_sentence_follows_the_numbers() -> None:
     assert "is as good; the cheapest of these is plain" in verdict(level)
     assert "one seed" in verdict(scores(AutoDO=[0.1], plain=[0.2]))
     assert table(clear, "title").row_count == 2
+
+
+def test_the_table_that_is_kept_has_means_deviations_and_paired_differences() -> None:
+    found = scores(AutoDO=[0.10, 0.12], plain=[0.20, 0.26])
+    lines = markdown(found, "mine").splitlines()
+    assert lines[0] == "# mine"
+    assert lines[2] == verdict(found)
+    assert [line.split(" | ")[:4] for line in lines[6:8]] == [
+        ["| plain", "23.00 ± 4.24", "23.00 ± 4.24", "-12.00 ± 2.83"],
+        ["| **AutoDO**", "11.00 ± 1.41", "11.00 ± 1.41", ""],
+    ]
+
+
+def test_the_time_left_is_told_once_every_method_has_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(module, "run_method", lambda name, *_, **__: score(0.5, seconds=300))
+    said: list[str] = []
+    comparison = Comparison(tmp_path, {}, title="mine")
+    comparison.run(
+        lambda seed: None, Config(), lambda *_: lambda: None,  # type: ignore[arg-type, return-value]
+        methods=["plain", OURS], seeds=2, tell=said.append,
+    )  # fmt: skip
+    assert said == [
+        "1 of 4: plain, seed 0",
+        "2 of 4: AutoDO, seed 0",
+        "3 of 4: plain, seed 1, about 10 min left",
+        "4 of 4: AutoDO, seed 1, about 5 min left",
+    ]
+    (tmp_path / "compare.md").unlink()
+    comparison.run(
+        lambda seed: None, Config(), lambda *_: lambda: None,  # type: ignore[arg-type, return-value]
+        methods=["plain"], seeds=2, tell=said.append,
+    )  # fmt: skip
+    assert (tmp_path / "compare.md").read_text().startswith("# mine")
+    assert len(said) == 4
 
 
 def test_a_score_is_on_disk_before_the_next_run(tmp_path: Path) -> None:

@@ -96,7 +96,8 @@ def compare(
     from rich.console import Console
 
     from autodo.experiment.cleaning import check_cleanlab
-    from autodo.experiment.compare import CLEANLAB, METHODS, Comparison, table, verdict
+    from autodo.experiment.compare import Comparison
+    from autodo.experiment.methods import CLEANLAB, METHODS
     from autodo.experiment.own_task import task_maker
     from autodo.models.registry import find
     from autodo.train.devices import choose_device
@@ -125,7 +126,8 @@ def compare(
     )  # fmt: skip
     folder = out or Path("runs") / f"compare-{Path(part(train)[0]).resolve().stem}"
     setting = {**about, "model": model, "config": _as_text(chosen)}
-    comparison = Comparison(folder, setting, overwrite=overwrite)
+    title = f"{train}{f' {distortion}' if distortion else ''}, {about['trusted']:,} trusted"
+    comparison = Comparison(folder, setting, title=title, overwrite=overwrite)
     console = Console(highlight=False)
     comparison.run(
         make,
@@ -136,13 +138,12 @@ def compare(
         progress=not quiet,
         tell=lambda what: None if quiet else console.print(f"[dim]{what}[/dim]"),
     )
-    shown = {name: comparison.scores[name] for name in METHODS if name in comparison.scores}
-    title = f"{train}{f' {distortion}' if distortion else ''}, {about['trusted']:,} trusted: in %"
     if not console.is_terminal:
         console.width = max(console.width, 130)
-    console.print(table(shown, title))
-    console.print(verdict(shown), soft_wrap=True)
-    console.print(f"all runs: {comparison.file}", soft_wrap=True)
+    comparison.show(console)
+    console.print(
+        f"the table: {folder / 'compare.md'}, all runs: {comparison.file}", soft_wrap=True
+    )
 
 
 def _as_text(config: Any) -> str:

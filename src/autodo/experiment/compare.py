@@ -1,8 +1,8 @@
 """``autodo compare``: every method a user could choose, on their data, under one budget and one set
 of seeds.
 
-Each finished (method, seed) is written at once, so a stopped comparison goes on where it was.
-The table has means, deviations and differences paired by seed; one sentence says what to use.
+Each finished (method, seed) is written at once, so a stopped comparison goes on where it was, and
+beside it the table of what there is so far (``verdict``).
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.table import Table
 from torch import nn
 
 from autodo.config import Config
@@ -29,23 +27,19 @@ from autodo.data.labels import as_labels
 from autodo.errors import RunFolderError
 from autodo.experiment.cleaning import run_cleanlab
 from autodo.experiment.methods import (
-    ALTERNATIVES,
+    CLEANLAB,
+    METHODS,
+    OURS,
+    PAPER,
     BuildModel,
     papers,
     run_autodo,
     run_baseline,
 )
-from autodo.experiment.score import Score
+from autodo.experiment.score import Score, Scores
 from autodo.experiment.task import Task
+from autodo.experiment.verdict import markdown, table, verdict
 from autodo.train.files import write_text
-
-OURS = "AutoDO"
-PAPER = "AutoDO by the paper"
-CLEANLAB = "cleanlab, then logit adjustment"
-METHODS = (*ALTERNATIVES, CLEANLAB, PAPER, OURS)
-
-Scores = dict[str, dict[int, Score]]
-"""By method and seed."""
 
 
 def run_method(
@@ -64,12 +58,18 @@ def run_method(
 
 
 class Comparison:
-    """Every score there is so far; with a folder also as compare.json, beside the setting."""
+    """Every score there is so far; with a folder also as compare.json, beside the setting, and as
+    the table compare.md."""
 
     def __init__(
-        self, out: Path | None, setting: Mapping[str, Any], *, overwrite: bool = False
+        self,
+        out: Path | None,
+        setting: Mapping[str, Any],
+        *,
+        title: str = "comparison",
+        overwrite: bool = False,
     ) -> None:
-        self.setting = json.loads(json.dumps(setting))
+        self.setting, self.title = json.loads(json.dumps(setting)), title
         self.scores: Scores = {}
         self.file = None if out is None else out / "compare.json"
         if self.file is not None and self.file.is_file() and not overwrite:
@@ -112,14 +112,22 @@ class Comparison:
         ]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.file, json.dumps({"setting": self.setting, "runs": rows}, indent=1) + "\n")
+        self._write_table()
+
+    def _write_table(self) -> None:
+        if self.file is not None and self.scores:
+            write_text(self.file.with_suffix(".md"), markdown(self.scores, self.title))
 
     def __str__(self) -> str:
-        """The table and the sentence."""
-        console = Console(width=130, file=io.StringIO())
-        console.print(table(self.scores, "in %"))
-        console.print(verdict(self.scores), soft_wrap=True)
+        console = Console(width=130, file=io.StringIO(), highlight=False)
+        self.show(console)
         text = console.file.getvalue()  # type: ignore[attr-defined]
         return str(text)
+
+    def show(self, console: Console) -> None:
+        """The table and the sentence."""
+        console.print(table(self.scores, f"{self.title}: in %"))
+        console.print(verdict(self.scores), soft_wrap=True)
 
     def run(
         self,
@@ -133,16 +141,32 @@ class Comparison:
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Whatever of ``methods`` x ``seeds`` is missing."""
-        for seed in range(seeds):
-            missing = [name for name in methods if seed not in self.scores.get(name, {})]
-            if not missing:
-                continue
-            task = make_task(seed)
-            for name in missing:
-                tell(f"{name}, seed {seed}")
-                settings = dataclasses.replace(config, seed=seed)
-                score = run_method(name, task, settings, build(task, seed), progress=progress)
-                self.add(name, seed, score)
+        missing = [
+            (seed, name)
+            for seed in range(seeds)
+            for name in methods
+            if seed not in self.scores.get(name, {})
+        ]
+        made: tuple[int, Task] | None = None
+        for k, (seed, name) in enumerate(missing):
+            if made is None or made[0] != seed:
+                made = seed, make_task(seed)
+            task = made[1]
+            tell(f"{k + 1} of {len(missing)}: {name}, seed {seed}{self._left(missing[k:])}")
+            settings = dataclasses.replace(config, seed=seed)
+            score = run_method(name, task, settings, build(task, seed), progress=progress)
+            self.add(name, seed, score)
+        if not missing:  # a folder of before there was a table, or of another title
+            self._write_table()
+
+    def _left(self, missing: Sequence[tuple[int, str]]) -> str:
+        """How long these runs will take, as far as other seeds of every method tell."""
+        if not all(self.scores.get(name) for _, name in missing):
+            return ""
+        seconds = sum(
+            mean(run.seconds for run in self.scores[name].values()) for _, name in missing
+        )
+        return f", about {max(1, round(seconds / 60))} min left"
 
 
 def stored_scores(rows: Sequence[Mapping[str, Any]]) -> Scores:
@@ -213,97 +237,3 @@ def in_memory(data: Any, name: str) -> Examples:
         return opened
     images = torch.stack([opened[i][0] for i in range(len(opened))])
     return Examples.from_arrays(images, opened.labels, opened.class_names, opened.ids, name=name)
-
-
-def table(scores: Scores, title: str) -> Table:
-    """Means and deviations in percent; differences to AutoDO paired by seed."""
-    out = Table(title=title)
-    columns = ("method", "test error", "rare half", "AutoDO minus it", "AUC", "AP", "labels right")
-    for k, column in enumerate((*columns, "seconds")):
-        out.add_column(column, justify="left" if k == 0 else "right")
-    best = min(scores, key=lambda name: _mean(scores[name], "test_error"))
-    for name, runs in scores.items():
-        out.add_row(
-            name,
-            _spread([run.test_error for run in runs.values()]),
-            _spread([run.rare_error for run in runs.values()]),
-            "" if name == OURS else _spread(differences(scores, name)),
-            _decimal(runs, "auc"),
-            _decimal(runs, "average_precision"),
-            _percent(runs, "corrected"),
-            f"{_mean(runs, 'seconds'):.0f}",
-            style="bold" if name == best else None,
-        )
-    return out
-
-
-def differences(scores: Scores, name: str) -> list[float]:
-    """Test error of AutoDO minus that of another method, seed by seed."""
-    ours, theirs = scores.get(OURS, {}), scores[name]
-    return [ours[k].test_error - theirs[k].test_error for k in sorted(ours.keys() & theirs.keys())]
-
-
-def verdict(scores: Scores) -> str:
-    """Which method to use, in one sentence that follows from the table.
-
-    A difference counts when it is larger than its standard error over the seeds.
-    """
-    ranked = sorted(scores, key=lambda name: _mean(scores[name], "test_error"))
-    best = ranked[0]
-    error = f"{_mean(scores[best], 'test_error'):.1%}"
-    if len(ranked) == 1:
-        return f"Only {best} was run: {error} test error."
-    level = [name for name in ranked[1:] if not _clearly(scores, best, name)]
-    seeds = min(len(runs) for runs in scores.values())
-    if seeds < 2:
-        return (
-            f"{best} has the lowest test error ({error}, against "
-            f"{_mean(scores[ranked[1]], 'test_error'):.1%} of {ranked[1]}), but one seed cannot "
-            "say how sure that is: run more with --seeds."
-        )
-    if not level:
-        return (
-            f"Use {best}: {error} test error, {_mean(scores[ranked[1]], 'test_error'):.1%} with "
-            f"the next best ({ranked[1]}), a difference larger than its standard error over "
-            f"{seeds} seeds."
-        )
-    cheapest = min([best, *level], key=lambda name: _mean(scores[name], "seconds"))
-    return (
-        f"{best} has the lowest test error ({error}), but within the standard error over {seeds} "
-        f"seeds {_listed(level)} {'is' if len(level) == 1 else 'are'} as good; the cheapest of "
-        f"these is {cheapest}."
-    )
-
-
-def _clearly(scores: Scores, best: str, other: str) -> bool:
-    """Whether ``best`` is better than ``other`` by more than the standard error, paired."""
-    common = sorted(scores[best].keys() & scores[other].keys())
-    gaps = [scores[other][k].test_error - scores[best][k].test_error for k in common]
-    if len(gaps) < 2:
-        return False
-    return mean(gaps) > stdev(gaps) / math.sqrt(len(gaps))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{'; '.join(names[:-1])} and {names[-1]}"
-
-
-def _mean(runs: Mapping[int, Score], field: str) -> float:
-    return mean(getattr(run, field) for run in runs.values())
-
-
-def _spread(values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    deviation = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
-    return f"{100 * mean(values):.2f}{deviation}"
-
-
-def _decimal(runs: Mapping[int, Score], field: str) -> str:
-    found = [value for run in runs.values() if (value := getattr(run, field)) is not None]
-    return f"{mean(found):.4f}" if found else "-"
-
-
-def _percent(runs: Mapping[int, Score], field: str) -> str:
-    found = [value for run in runs.values() if (value := getattr(run, field)) is not None]
-    return _spread(found) if found else "-"

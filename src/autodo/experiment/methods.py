@@ -78,6 +78,10 @@ BASELINES: dict[str, Callable[[Task, Config], tuple[Examples, Config]]] = {
 BALANCED = "train + trusted, balanced classes"
 LONGER = "logit adjustment, as many steps as AutoDO"
 ALTERNATIVES = {**BASELINES, BALANCED: class_balanced, LONGER: as_many_steps}
+CLEANLAB = "cleanlab, then logit adjustment"
+PAPER = "AutoDO by the paper"
+OURS = "AutoDO"
+METHODS = (*ALTERNATIVES, CLEANLAB, PAPER, OURS)
 
 
 def without_learning(config: Config) -> Config:

@@ -36,6 +36,10 @@ class Score:
     """Share of the right labels that the suggestions would make wrong."""
 
 
+Scores = dict[str, dict[int, Score]]
+"""By method and seed."""
+
+
 @torch.no_grad()
 def logits_of(model: nn.Module, images: Tensor) -> Tensor:
     """(N, C) of images (N, C, H, W), in eval mode, on the host."""

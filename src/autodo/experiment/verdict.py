@@ -1,0 +1,159 @@
+"""The table of a comparison, on a screen and in Markdown, and the sentence on what to use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import mean, stdev
+
+from rich.table import Table
+
+from autodo.experiment.methods import METHODS, OURS
+from autodo.experiment.score import Score, Scores
+
+COLUMNS = (
+    "method",
+    "test error",
+    "rare half",
+    "AutoDO minus it",
+    "AUC",
+    "AP",
+    "labels right",
+    "seconds",
+)
+LEGEND = """\
+In percent, means ± deviations over the seeds. "rare half": errors on the rarer half of the classes.
+"AutoDO minus it": the difference in test error, paired by seed. Where the truth is known, of the
+wrong labels: AUC and average precision (AP) of their ranking, and the labels of train that are
+right after the suggestions. "seconds": of a run."""
+
+
+def table(scores: Scores, title: str) -> Table:
+    """Means and deviations in percent; differences to AutoDO paired by seed."""
+    out = Table(title=title)
+    for k, column in enumerate(COLUMNS):
+        out.add_column(column, justify="left" if k == 0 else "right")
+    for name, *cells in _rows(scores):
+        out.add_row(name, *cells, style="bold" if name == _ranked(scores)[0] else None)
+    return out
+
+
+def markdown(scores: Scores, title: str) -> str:
+    """The same with the sentence, to keep beside the runs.
+
+    >>> one = Score(test_error=0.25, rare_error=0.5, seconds=3.0)
+    >>> print("\\n".join(markdown({"plain": {0: one}}, "mine").splitlines()[2:7]))
+    Only plain was run: 25.0% test error.
+    <BLANKLINE>
+    | method | test error | rare half | AutoDO minus it | AUC | AP | labels right | seconds |
+    |---|---|---|---|---|---|---|---|
+    | **plain** | 25.00 | 50.00 | - | - | - | - | 3.0 |
+    """
+    best = _ranked(scores)[0]
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    for name, *cells in _rows(scores):
+        lines.append(f"| {' | '.join([f'**{name}**' if name == best else name, *cells])} |")
+    return "\n".join([f"# {title}", "", verdict(scores), "", *lines, "", LEGEND, ""])
+
+
+def _rows(scores: Scores) -> list[list[str]]:
+    """A row of cells for each method, in their usual order."""
+    return [
+        [
+            name,
+            _spread([run.test_error for run in scores[name].values()]),
+            _spread([run.rare_error for run in scores[name].values()]),
+            "" if name == OURS else _spread(differences(scores, name)),
+            _decimal(scores[name], "auc"),
+            _decimal(scores[name], "average_precision"),
+            _percent(scores[name], "corrected"),
+            _seconds(scores[name]),
+        ]
+        for name in sorted(scores, key=_place)
+    ]
+
+
+def _ranked(scores: Scores) -> list[str]:
+    """The methods by mean test error, the lowest first."""
+    return sorted(scores, key=lambda name: _mean(scores[name], "test_error"))
+
+
+def _place(name: str) -> int:
+    return METHODS.index(name) if name in METHODS else len(METHODS)
+
+
+def differences(scores: Scores, name: str) -> list[float]:
+    """Test error of AutoDO minus that of another method, seed by seed."""
+    ours, theirs = scores.get(OURS, {}), scores[name]
+    return [ours[k].test_error - theirs[k].test_error for k in sorted(ours.keys() & theirs.keys())]
+
+
+def verdict(scores: Scores) -> str:
+    """Which method to use, in one sentence that follows from the table.
+
+    A difference counts when it is larger than its standard error over the seeds.
+    """
+    ranked = _ranked(scores)
+    best = ranked[0]
+    error = f"{_mean(scores[best], 'test_error'):.1%}"
+    if len(ranked) == 1:
+        return f"Only {best} was run: {error} test error."
+    level = [name for name in ranked[1:] if not _clearly(scores, best, name)]
+    seeds = min(len(runs) for runs in scores.values())
+    if seeds < 2:
+        return (
+            f"{best} has the lowest test error ({error}, against "
+            f"{_mean(scores[ranked[1]], 'test_error'):.1%} of {ranked[1]}), but one seed cannot "
+            "say how sure that is: run more with --seeds."
+        )
+    if not level:
+        return (
+            f"Use {best}: {error} test error, {_mean(scores[ranked[1]], 'test_error'):.1%} with "
+            f"the next best ({ranked[1]}), a difference larger than its standard error over "
+            f"{seeds} seeds."
+        )
+    cheapest = min([best, *level], key=lambda name: _mean(scores[name], "seconds"))
+    return (
+        f"{best} has the lowest test error ({error}), but within the standard error over {seeds} "
+        f"seeds {_listed(level)} {'is' if len(level) == 1 else 'are'} as good; the cheapest of "
+        f"these is {cheapest}."
+    )
+
+
+def _clearly(scores: Scores, best: str, other: str) -> bool:
+    """Whether ``best`` is better than ``other`` by more than the standard error, paired."""
+    common = sorted(scores[best].keys() & scores[other].keys())
+    gaps = [scores[other][k].test_error - scores[best][k].test_error for k in common]
+    if len(gaps) < 2:
+        return False
+    return mean(gaps) > stdev(gaps) / math.sqrt(len(gaps))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{'; '.join(names[:-1])} and {names[-1]}"
+
+
+def _mean(runs: Mapping[int, Score], field: str) -> float:
+    return mean(getattr(run, field) for run in runs.values())
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    deviation = f" ± {100 * stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):.2f}{deviation}"
+
+
+def _decimal(runs: Mapping[int, Score], field: str) -> str:
+    found = [value for run in runs.values() if (value := getattr(run, field)) is not None]
+    return f"{mean(found):.4f}" if found else "-"
+
+
+def _percent(runs: Mapping[int, Score], field: str) -> str:
+    found = [value for run in runs.values() if (value := getattr(run, field)) is not None]
+    return _spread(found) if found else "-"
+
+
+def _seconds(runs: Mapping[int, Score]) -> str:
+    seconds = _mean(runs, "seconds")
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
