@@ -29,7 +29,7 @@ def lbfgs(
     [3.0, 3.0]
     """
     # Here, as it takes a tenth of the time in which a command starts.
-    from scipy.optimize import minimize  # type: ignore[import-untyped]
+    from scipy.optimize import minimize
 
     with _own_threads().limit(limits=1):
         found = minimize(objective, first, jac=True, method="L-BFGS-B", bounds=bounds)

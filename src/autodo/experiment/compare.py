@@ -8,6 +8,7 @@ beside it the table of what there is so far (``verdict``).
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import io
 import json
 import warnings
@@ -24,7 +25,8 @@ from autodo.config import Config
 from autodo.data.checks import SharedImages, check_pair, open_dataset
 from autodo.data.examples import Examples
 from autodo.data.labels import as_labels
-from autodo.errors import RunFolderError
+from autodo.data.randomness import borrowed
+from autodo.errors import InputError, RunFolderError
 from autodo.experiment.cleaning import run_cleanlab
 from autodo.experiment.methods import (
     CLEANLAB,
@@ -39,6 +41,7 @@ from autodo.experiment.methods import (
 from autodo.experiment.score import Score, Scores
 from autodo.experiment.task import Task
 from autodo.experiment.verdict import markdown, table, verdict
+from autodo.fitting import describe
 from autodo.train.files import write_text
 
 
@@ -211,8 +214,16 @@ def compare(
     for warning in check_pair(sets["train"], sets["trusted"], test=sets["test"]):
         warnings.warn(warning, SharedImages, stacklevel=2)
     truth = None if true_labels is None else as_labels(true_labels, name="true_labels")
+    if truth is not None and len(truth) != len(sets["train"]):
+        raise InputError(
+            f"there are {len(truth):,} true labels and train has {len(sets['train']):,} examples",
+            "there must be one for each, in the order of train",
+            "check that they belong to this set",
+        )
     task = Task(**sets, true_labels=truth)
-    about = {name: len(data) for name, data in sets.items()}
+    about = describe({**sets})
+    if truth is not None:
+        about["true_labels"] = hashlib.blake2b(truth.numpy().tobytes(), digest_size=16).hexdigest()
     settings = dataclasses.replace(config, seed=0).to_toml()
     comparison = Comparison(
         None if out is None else Path(out), {**about, "config": settings}, overwrite=overwrite
@@ -235,5 +246,6 @@ def in_memory(data: Any, name: str) -> Examples:
     opened = open_dataset(data, name=name)
     if isinstance(opened, Examples):
         return opened
-    images = torch.stack([opened[i][0] for i in range(len(opened))])
+    with borrowed(0):  # random transforms draw the same when a comparison is taken up
+        images = torch.stack([opened[i][0] for i in range(len(opened))])
     return Examples.from_arrays(images, opened.labels, opened.class_names, opened.ids, name=name)

@@ -100,9 +100,11 @@ def papers(config: Config) -> Config:
     """The paper's method under the budget, the network's rates and the seed of ``config``."""
     kept = (
         "epochs", "batch_size", "lr", "momentum", "weight_decay", "warmup_epochs", "augment",
-        "policy", "seed", "device", "precision", "cuda_graphs", "num_workers", "measure_every",
+        "policy", "magnitude", "seed", "device", "precision", "cuda_graphs", "num_workers",
+        "measure_every",
     )  # fmt: skip
     budget = {name: getattr(config, name) for name in kept}
+    budget["symmetry"] = "none" if config.symmetry == "auto" else config.symmetry
     return Config.paper(**budget, start_epoch=config.epochs // 4)
 
 

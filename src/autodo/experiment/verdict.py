@@ -7,10 +7,13 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 
 from rich.table import Table
+from scipy.special import ndtri, stdtrit
 
 from autodo.experiment.methods import METHODS, OURS
 from autodo.experiment.score import Score, Scores
 
+SURE = 0.95
+"""How sure it must be that a method is better, on one side."""
 COLUMNS = (
     "method",
     "test error",
@@ -74,8 +77,10 @@ def _rows(scores: Scores) -> list[list[str]]:
 
 
 def _ranked(scores: Scores) -> list[str]:
-    """The methods by mean test error, the lowest first."""
-    return sorted(scores, key=lambda name: _mean(scores[name], "test_error"))
+    """The methods by mean test error, the lowest first, over the seeds that all have."""
+    common = _in_common(scores)
+    runs = common if all(common.values()) else scores
+    return sorted(scores, key=lambda name: _mean(runs[name], "test_error"))
 
 
 def _place(name: str) -> int:
@@ -89,44 +94,62 @@ def differences(scores: Scores, name: str) -> list[float]:
 
 
 def verdict(scores: Scores) -> str:
-    """Which method to use, in one sentence that follows from the table.
+    """Which method to use, in a sentence that follows from the seeds that all of them have.
 
-    A difference counts when it is larger than its standard error over the seeds.
+    A difference counts when chance between seeds would bring it about one time in twenty at most
+    (Student's t, paired by seed).
     """
-    ranked = _ranked(scores)
-    best = ranked[0]
-    error = f"{_mean(scores[best], 'test_error'):.1%}"
-    if len(ranked) == 1:
-        return f"Only {best} was run: {error} test error."
-    level = [name for name in ranked[1:] if not _clearly(scores, best, name)]
-    seeds = min(len(runs) for runs in scores.values())
-    if seeds < 2:
+    if len(scores) == 1:
+        ((only, runs),) = scores.items()
+        return f"Only {only} was run: {_mean(runs, 'test_error'):.1%} test error."
+    common = _in_common(scores)
+    seeds = min(len(runs) for runs in common.values())
+    if seeds == 0:
+        return "The methods have no seed in common so far: the same command goes on."
+    best, second, *_ = _ranked(common)
+    error, next_error = (f"{_mean(common[name], 'test_error'):.1%}" for name in (best, second))
+    if seeds == 1:
         return (
-            f"{best} has the lowest test error ({error}, against "
-            f"{_mean(scores[ranked[1]], 'test_error'):.1%} of {ranked[1]}), but one seed cannot "
-            "say how sure that is: run more with --seeds."
+            f"{best} has the lowest test error ({error}, against {next_error} of {second}), but "
+            "one seed cannot say how sure that is: run more with --seeds."
         )
+    level = [name for name in _ranked(common)[1:] if not _clearly(common, best, name)]
     if not level:
         return (
-            f"Use {best}: {error} test error, {_mean(scores[ranked[1]], 'test_error'):.1%} with "
-            f"the next best ({ranked[1]}), a difference larger than its standard error over "
-            f"{seeds} seeds."
+            f"Use {best}: {error} test error, {next_error} with the next best ({second}), more "
+            f"than chance between {seeds} seeds.{_few_images(common, best, second)}"
         )
-    cheapest = min([best, *level], key=lambda name: _mean(scores[name], "seconds"))
+    cheapest = min([best, *level], key=lambda name: _mean(common[name], "seconds"))
     return (
-        f"{best} has the lowest test error ({error}), but within the standard error over {seeds} "
-        f"seeds {_listed(level)} {'is' if len(level) == 1 else 'are'} as good; the cheapest of "
-        f"these is {cheapest}."
+        f"{best} has the lowest test error ({error}), but over {seeds} seeds it cannot be told "
+        f"from {_listed(level)}; the cheapest of these is {cheapest}."
     )
 
 
+def _in_common(scores: Scores) -> Scores:
+    """The runs with the seeds that every method has."""
+    seeds = set.intersection(*(set(runs) for runs in scores.values()))
+    return {name: {k: runs[k] for k in sorted(seeds)} for name, runs in scores.items()}
+
+
 def _clearly(scores: Scores, best: str, other: str) -> bool:
-    """Whether ``best`` is better than ``other`` by more than the standard error, paired."""
-    common = sorted(scores[best].keys() & scores[other].keys())
-    gaps = [scores[other][k].test_error - scores[best][k].test_error for k in common]
-    if len(gaps) < 2:
-        return False
-    return mean(gaps) > stdev(gaps) / math.sqrt(len(gaps))
+    """Whether ``best`` is better than ``other`` by more than chance between the seeds."""
+    gaps = [scores[other][k].test_error - run.test_error for k, run in scores[best].items()]
+    least = float(stdtrit(len(gaps) - 1, SURE)) * stdev(gaps) / math.sqrt(len(gaps))
+    return mean(gaps) > least
+
+
+def _few_images(scores: Scores, best: str, other: str) -> str:
+    """A warning where other test images, as many, could well order two methods otherwise.
+
+    Errors on the same images are taken for independent, which makes chance look larger.
+    """
+    images = sum(map(sum, next(iter(scores[best].values())).confusion))
+    low, high = (_mean(scores[name], "test_error") for name in (best, other))
+    chance = math.sqrt((low * (1 - low) + high * (1 - high)) / max(images, 1))
+    if not images or high - low > float(ndtri(SURE)) * chance:
+        return ""
+    return f" Other {images:,} test images could order the two otherwise: test on more."
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -23,7 +23,7 @@ def mat(file: Path) -> ArraySource:
 
     def load() -> Arrays:
         # Imported here: slow, and needed by this one format. MATLAB files hold no code.
-        from scipy.io import loadmat  # type: ignore[import-untyped]
+        from scipy.io import loadmat
 
         try:
             held = loadmat(file, variable_names=["X", "y"])
