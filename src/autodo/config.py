@@ -98,6 +98,10 @@ class Config:
     belief_epochs: int | None = None
     """Epochs of each of those networks, over the folds it sees; None is as many as ``epochs``, so
     that a round takes (folds - 1) times the steps of the training that follows."""
+    common_epochs: int = 0
+    """Epochs of the first round in which its networks are still one, which learns from all points;
+    then each goes on without its fold. At most a quarter of them: so soon, at a high rate, nothing
+    is learned of single labels that would be left in the end, and all networks know more."""
     warm_start: bool = True
     """Networks of a later round go on from the weights of the one that left out the same fold in
     the round before, the last network from those of the last of them; otherwise each starts from
@@ -230,6 +234,7 @@ class Config:
             "loss": "symmetric_kl",
             "smoothing": 0.1,
             "belief_folds": 0,
+            "common_epochs": 0,
             "trusted_joins_training": False,
             "prior_adjustment": 0.0,
             "start_epoch": 50,
@@ -342,7 +347,15 @@ _LOWER_BOUNDS: dict[tuple[str, ...], float] = {
     ): 1,
     ("label_top",): 2,
     ("lr", "augment_lr", "weight_lr", "label_lr", "weight_decay", "magnitude"): 0,
-    ("warmup_epochs", "seed", "num_workers", "prior_adjustment", "start_epoch", "belief_folds"): 0,
+    (
+        "warmup_epochs",
+        "seed",
+        "num_workers",
+        "prior_adjustment",
+        "start_epoch",
+        "belief_folds",
+        "common_epochs",
+    ): 0,
 }
 
 

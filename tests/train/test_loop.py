@@ -145,16 +145,70 @@ def test_a_network_goes_on_from_the_one_that_left_out_the_same_fold(
 
 
 @pytest.mark.parametrize(
-    ("noise", "warm", "taken_up"),
-    [(0.4, True, (1, 5, 9)), (0.4, False, (4, 8)), (0.0, True, (3, 4, 5))],
-    ids=["warm", "anew", "one round"],
+    ("warm", "came_from"),
+    [(True, [0, 1, 1, 2, 3, 5]), (False, [0, 1, 1, 0, 0, 0])],
+    ids=["warm", "anew"],
+)
+def test_networks_that_begin_as_one_part_before_they_judge(
+    task: Task, monkeypatch: pytest.MonkeyPatch, warm: bool, came_from: list[int]
+) -> None:
+    """Those of the first round begin with what it was in the end, the others as ever."""
+    config = dataclasses.replace(
+        QUICK, epochs=1, belief_epochs=4, belief_rounds=2, common_epochs=1, warm_start=warm
+    )
+    run = trainer(task, config)
+    phases = run.plan.phases
+    assert [p.fold for p in phases] == [None, 0, 1, 0, 1, None]
+    assert len(run._seen(phases[0])) == run.pool
+    begin, began, ended = run._begin, [], [run.head.weight.detach().clone()]
+
+    def noted(phase: Phase) -> None:
+        begin(phase)
+        began.append(run.head.weight.detach().clone())
+
+    monkeypatch.setattr(run, "_begin", noted)
+    for metrics in run.epochs():
+        if metrics["epoch"] in {phase.end for phase in phases}:
+            ended.append(run.head.weight.detach().clone())
+    for weight, k in zip(began, came_from, strict=True):
+        assert torch.equal(weight, ended[k])
+
+
+def test_a_common_start_and_what_follows_have_one_schedule_and_no_more_steps(task: Task) -> None:
+    apart = dataclasses.replace(QUICK, belief_epochs=8)
+    shared = dataclasses.replace(apart, common_epochs=2)
+    rates = [metrics["lr"] for metrics in trainer(task, apart).epochs()]
+    run = trainer(task, shared)
+    history = list(run.epochs())
+    again = [metrics["lr"] for metrics in history]
+    assert not {"fold", "noise_rate"} & (history[0].keys() | history[1].keys())
+    # Longer epochs, over all points, end a little further on in the schedule.
+    assert rates[0] < again[0] < shared.lr
+    assert again[2] < again[1] < rates[1]
+    assert again[2:8] == rates[2:8]
+    assert again[8:14] == rates[10:16]
+    assert run.total_steps == pytest.approx(trainer(task, apart).total_steps, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("noise", "warm", "common", "taken_up"),
+    [
+        (0.4, True, 0, (1, 5, 9)),
+        (0.4, False, 0, (4, 8)),
+        (0.0, True, 0, (3, 4, 5)),
+        (0.4, True, 1, (1, 2, 4)),
+    ],
+    ids=["warm", "anew", "one round", "common start"],
 )
 def test_a_run_taken_up_after_an_epoch_ends_bit_for_bit_the_same(
-    noise: float, warm: bool, taken_up: tuple[int, ...]
+    noise: float, warm: bool, common: int, taken_up: tuple[int, ...]
 ) -> None:
     """In the midst of a phase, between two, and where a round is left out since little is wrong."""
     task = digits_task(noise=noise)
-    config = dataclasses.replace(QUICK, epochs=2, belief_rounds=2, warm_start=warm)
+    config = dataclasses.replace(
+        QUICK, epochs=2, belief_rounds=2, warm_start=warm, common_epochs=common,
+        belief_epochs=4 if common else 2,
+    )  # fmt: skip
     if not noise:  # networks of two epochs know too little to tell that nothing is wrong
         config = dataclasses.replace(config, batch_size=16, warmup_epochs=0)
     whole = trainer(task, config)
@@ -162,7 +216,7 @@ def test_a_run_taken_up_after_an_epoch_ends_bit_for_bit_the_same(
     for _ in whole.epochs():
         kept.append(io.BytesIO())
         torch.save(whole.state(), kept[-1])
-    assert len(kept) - 1 == (10 if noise else 8)
+    assert len(kept) - 1 == (17 if common else 10 if noise else 8)
     for epoch in taken_up:
         run = trainer(task, config, small_model(1))  # other initial weights: nothing is left
         run.load(torch.load(io.BytesIO(kept[epoch].getvalue()), weights_only=True))

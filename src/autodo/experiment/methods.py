@@ -24,6 +24,7 @@ from autodo.fitting import fit
 from autodo.models.head import find_head
 from autodo.result import Result
 from autodo.train.loop import Trainer
+from autodo.train.phases import plan
 from autodo.train.progress import reporting
 
 BuildModel = Callable[[], nn.Module]
@@ -62,9 +63,10 @@ def class_balanced(task: Task, config: Config) -> tuple[Examples, Config]:
 def as_many_steps(task: Task, config: Config) -> tuple[Examples, Config]:
     """Logit adjustment, with the steps of AutoDO's networks before the last spent on longer
     training."""
-    before = dataclasses.replace(config, learn_labels=True).epochs_before  # each without a fold
-    more = before * (config.belief_folds - 1) // max(config.belief_folds, 1)
-    return logit_adjusted(task, dataclasses.replace(config, epochs=config.epochs + more))
+    phases = plan(dataclasses.replace(config, learn_labels=True)).phases
+    seen = 1 - 1 / max(config.belief_folds, 1)  # of the points, by a network without a fold
+    epochs = sum(phase.epochs * (1 if phase.fold is None else seen) for phase in phases)
+    return logit_adjusted(task, dataclasses.replace(config, epochs=round(epochs)))
 
 
 BASELINES: dict[str, Callable[[Task, Config], tuple[Examples, Config]]] = {

@@ -155,12 +155,14 @@ class Trainer:
         """Training steps of one epoch."""
         if phase.fold is None:
             return self.steps
-        seen = len(self._seen(phase.fold))
+        seen = len(self._seen(phase))
         return seen // min(self.config.batch_size, seen)
 
-    def _seen(self, fold: int) -> Tensor:
-        """The points that the network without ``fold`` learns from, on the host."""
-        return (self.fold[: self.pool] != fold).nonzero()[:, 0]
+    def _seen(self, phase: Phase) -> Tensor:
+        """The points that the network of a phase learns from, on the host."""
+        if phase.fold is None:
+            return torch.arange(self.pool)
+        return (self.fold[: self.pool] != phase.fold).nonzero()[:, 0]
 
     def epochs(self) -> Iterator[Metrics]:
         """Alg. 1, from the epoch after the history to the last; yields each epoch's metrics."""
@@ -174,8 +176,9 @@ class Trainer:
                 if epoch == phase.start:
                     self._begin(phase)
                 metrics |= self._descend_theta(epoch, phase)
-                if phase.fold is not None and epoch + 1 == phase.end:
-                    metrics |= self._believe(phase.fold, asked=self._finds_symmetry(phase))
+                if not phase.last and epoch + 1 == phase.end:
+                    if phase.fold is not None:
+                        metrics |= self._believe(phase.fold, asked=self._finds_symmetry(phase))
                     self.starts.keep(phase, self.model)
                 if epoch >= self.plan.hyper_start and config.learns:
                     metrics |= self._descend_lambda(epoch)
@@ -183,7 +186,7 @@ class Trainer:
                     if config.follows and epoch + 1 == self.plan.epochs:
                         settle(self.data, self.count)
             if (epoch + 1 - phase.start) % config.measure_every == 0 or epoch + 1 == phase.end:
-                metrics |= self._measure(epoch, stays=phase.fold is None)
+                metrics |= self._measure(epoch, stays=phase.last)
             metrics["seconds"] = time.perf_counter() - start
             self.history.append(metrics)
             self.plan = plan(config, self.history)
@@ -200,11 +203,13 @@ class Trainer:
         )
         total, lr = torch.zeros((), device=self.device), 0.0
         steps = self._steps_of(phase)
-        whole, warmup = phase.epochs * steps, config.warmup_epochs * steps
+        done = epoch - phase.start + phase.before
+        whole = (phase.before + phase.epochs + phase.after) * steps
+        warmup = config.warmup_epochs * steps
         self.model.train()
         symmetry = 0 if self._finds_symmetry(phase) else None
         batches = self.prepared(self._batches(epoch, phase), generator, symmetry)
-        for step, (images, index, noise) in enumerate(batches, (epoch - phase.start) * steps):
+        for step, (images, index, noise) in enumerate(batches, done * steps):
             lr = config.lr * cosine(step, whole, warmup)
             loss = self.take.theta(images, index, noise, lr, given=phase.given)
             watch.see(loss.isfinite(), index)
@@ -231,13 +236,13 @@ class Trainer:
         return ahead(prepare(), self.device)
 
     def _batches(self, epoch: int, phase: Phase) -> Iterator[Batch]:
-        points: int | Tensor = self.pool if phase.fold is None else self._seen(phase.fold)
+        points: int | Tensor = self.pool if phase.fold is None else self._seen(phase)
         return self.points.batches(
             min(self.batch_size, points if isinstance(points, int) else len(points)),
             seed=derive(self.config.seed, TRAIN, epoch),
             drop_last=True,
             points=points,
-            balanced=self.config.balanced_batches and phase.fold is None,
+            balanced=self.config.balanced_batches and phase.last,
         )
 
     @torch.no_grad()
@@ -245,12 +250,12 @@ class Trainer:
         """Before the first pass of a phase: its network, and logits adjusted to its class mix."""
         if phase.start > 0:
             self.take.start_from(self.starts[phase])
-        if phase.fold is None:
+        if phase.last:
             self._adjust_prior()
             if self.config.follows:
                 note_doubt(self.data, self.count)
         elif self.data.logit_adjustment is not None:
-            seen = self._seen(phase.fold)
+            seen = self._seen(phase)
             given = torch.bincount(
                 self.data.labels[seen.to(self.device)], minlength=self.data.num_classes
             )

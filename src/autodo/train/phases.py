@@ -2,10 +2,12 @@
 
 What a network believes of a point is worth something as long as it has not seen the point's label.
 So the points are dealt out to folds, training and trusted ones alike, and the networks of the first
-phases learn from the given labels of all folds but one each. ``train.belief`` makes labels of
-what they believe. In a second round the same networks go on, with those labels. The last phase
-begins with the labels of the last round and the weights of its last network. So no network has ever
-seen the fold that it judges, and two thirds of the default's steps teach the network that stays.
+phases learn from the given labels of all folds but one each. For a few epochs before, while nothing
+is learned of single labels that would be left in the end, they may be one that learns from all
+(``common_epochs``). ``train.belief`` makes labels of what they believe. In a second round the same
+networks go on, with those labels. The last phase begins with the labels of the last round and the
+weights of its last network. So no network learns from the fold that it judges once it has begun to
+settle, and two thirds of the default's steps teach the network that stays.
 Where the first round finds hardly a wrong label there is no second, and the last phase is longer.
 """
 
@@ -37,14 +39,23 @@ class Phase:
     """Its first epoch in the run, from 0."""
     epochs: int
     fold: int | None
-    """The fold that its network does not see; None is the last phase, which leaves out none."""
+    """The fold that its network does not see; None is a phase that leaves out none."""
     given: bool = False
     """Whether its network learns from the given labels, not from those the table holds."""
+    before: int = 0
+    """Epochs of the same schedule that another phase has had before."""
+    after: int = 0
+    """Epochs of the same schedule that other phases have after it."""
 
     @property
     def end(self) -> int:
         """The epoch after its last."""
         return self.start + self.epochs
+
+    @property
+    def last(self) -> bool:
+        """Whether its network is the one that stays."""
+        return self.fold is None and not self.given
 
 
 @dataclass(frozen=True)
@@ -77,13 +88,21 @@ def plan(config: Config, history: Sequence[Metrics] = ()) -> Plan:
     >>> clean = [{"epoch": 10, "noise_rate": 0.002}, {"epoch": 20, "noise_rate": 0.004}]
     >>> [(phase.start, phase.epochs) for phase in plan(Config(epochs=10), clean).phases]
     [(0, 10), (10, 10), (20, 20)]
+    >>> start = plan(Config(epochs=10, common_epochs=2)).phases[:3]
+    >>> [(phase.start, phase.epochs, phase.fold) for phase in start]
+    [(0, 2, None), (2, 8, 0), (10, 8, 1)]
     """
     folds, each = config.belief_folds, config.belief_epochs or config.epochs
     rounds = config.belief_rounds if config.epochs_before else 0
     made = _made(rounds, folds, history)
-    found = [Phase(k * each, each, k % folds, k < folds) for k in range(made * folds)]
+    common = min(config.common_epochs, each // 4) if rounds else 0
+    found = [Phase(0, common, None, True, after=each - common)] if common else []
+    for k in range(made * folds):
+        shared = common if k < folds else 0
+        start = found[-1].end if found else 0
+        found.append(Phase(start, each - shared, k % folds, k < folds, before=shared))
     saved = (rounds - made) * (folds - 1) * each
-    last = Phase(made * folds * each, config.epochs + saved, None)
+    last = Phase(found[-1].end if found else 0, config.epochs + saved, None)
     return Plan((*found, last), last.end - config.hyper_epochs)
 
 
@@ -108,7 +127,7 @@ def in_words(config: Config, history: Sequence[Metrics]) -> str:
     made, longest = plan(config, history), plan(config)
     if len(made.phases) == len(longest.phases):
         return ""
-    rounds = (len(made.phases) - 1) // config.belief_folds
+    rounds = sum(phase.fold is not None for phase in made.phases) // config.belief_folds
     return (
         f"hardly a label looked wrong after round {rounds}, so the network trained for "
         f"{made.phases[-1].epochs} epochs instead of {config.epochs}"

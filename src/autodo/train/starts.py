@@ -31,9 +31,15 @@ class Starts:
         return self.weights[phase.fold]
 
     def keep(self, phase: Phase, model: nn.Module) -> None:
-        """Let the next network without the same fold go on from ``model``, and the last one."""
-        if self.warm:
+        """Let the next network without the same fold go on from ``model``, and the last one; after
+        a common start, those of all folds."""
+        if phase.fold is None:
+            start, last = copied(model), self.weights[None]
+            self.weights = {fold: last if fold is None else start for fold in self.weights}
+        elif self.warm:
             self.weights[phase.fold] = self.weights[None] = copied(model)
+        else:
+            self.weights[phase.fold] = self.weights[None]  # initial ones, again
 
     def state(self, plan: Plan, done: int) -> dict[int | None, Weights]:
         """What phases need that have not begun after ``done`` epochs; the first needs nothing."""
