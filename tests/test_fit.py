@@ -112,6 +112,20 @@ def test_map_style_dataset_with_random_transforms_is_settled_by_the_seed() -> No
     assert not same(fit(), first)
 
 
+def test_what_is_measured_does_not_follow_the_callers_random_state() -> None:
+    """Random transforms of the images that are measured draw by the seed as well."""
+
+    def measured() -> list[Any]:
+        name, history = "gradient_inner_product", fit(train=Flipping()).history
+        return [metrics[name] for metrics in history if name in metrics]
+
+    first = measured()
+    assert first
+    random.seed(98)
+    torch.manual_seed(98)
+    assert measured() == first
+
+
 def test_uint8_and_its_unit_floats_are_one() -> None:
     pixels = (TRAIN.images * 255).to(torch.uint8)
     whole = Examples.from_arrays(pixels, TRAIN.labels)
@@ -158,6 +172,7 @@ class Pairs(Dataset[Any]):
 pairs = [TRAIN[i] for i in range(40)]
 without_nine = TRUSTED.subset((TRUSTED.labels != 9).nonzero().flatten())
 
+MANY_FOLDS = autodo.Config(**{**vars(QUICK), "belief_folds": 500})
 REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "iterable": ({"train": Stream()}, ["train", "IterableDataset", "map-style"]),
     "loader": ({"trusted": DataLoader(TRUSTED)}, ["trusted is a DataLoader"]),  # type: ignore[arg-type]
@@ -197,6 +212,10 @@ REFUSED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "narrow head": ({"model": mlp(outputs=9)}, ["9 outputs", "10 classes", "nn.Linear(32, 10)"]),
     "other input": ({"model": mlp(channels=3)}, ["cannot take images of shape (1, 8, 8)"]),
     "no logits": ({"model": nn.Conv2d(1, 10, 3)}, ["needs logits of shape (batch, classes)"]),
+    "more folds than examples": (
+        {"config": MANY_FOLDS},
+        ["belief_folds is 500 and train has 200 examples"],
+    ),
     "colour of normalised pixels": (
         {"train": TensorDataset(TRAIN.images * 4 - 2, TRAIN.labels), "config": "colour"},
         ["[0, 1]", "normalise inside the model"],

@@ -79,6 +79,12 @@ def fit(
     for warning in check_pair(sets["train"], sets["trusted"], test=sets.get("test")):
         warnings.warn(warning, SharedImages, stacklevel=2)
     classes = sets["train"].class_names
+    if config.learn_labels and config.belief_folds > len(sets["train"]):
+        raise InputError(
+            f"belief_folds is {config.belief_folds} and train has {len(sets['train'])} examples",
+            "each fold needs one at the least",
+            "use 2, or 0 for none",
+        )
     head = _checked_head(model, head, sets["train"], config, len(classes))
     if "colour" in config.augment or config.policy != "none":
         _check_unit_range(sets["train"])

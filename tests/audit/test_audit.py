@@ -247,3 +247,10 @@ def test_labels_that_are_no_class_numbers() -> None:
 def test_settings_out_of_range(setting: dict[str, float]) -> None:
     (name,) = setting
     refused(f"{name} is {setting[name]}", **setting)
+
+
+def test_a_row_that_dwarfs_all_others_is_told() -> None:
+    embeddings = np.array(DATA.embeddings)
+    embeddings[5] *= 1e5
+    with pytest.warns(UserWarning, match=r"1 embedding of train .* 1,000 times .* train\[5\]"):
+        run(replace(DATA, embeddings=embeddings), **QUICK)

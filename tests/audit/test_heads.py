@@ -227,3 +227,11 @@ def test_an_unseen_point_is_judged_by_the_mean_of_all_heads() -> None:
         heads.belief(features, fold),
         F.log_softmax(logits[fold, torch.arange(len(fold))], -1),
     )
+
+
+def test_beliefs_are_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = Heads(torch.randn(3, 4, 5), torch.randn(3, 4))
+    features, fold = torch.randn(50, 5), torch.arange(50) % 4 - 1
+    whole = heads.belief(features, fold)
+    monkeypatch.setattr("autodo.auditing.heads.MOST", 12 * 7)
+    torch.testing.assert_close(heads.belief(features, fold), whole)

@@ -330,6 +330,16 @@ def test_points_that_are_left_out_take_their_image_with_them(files: Path) -> Non
         assert task.wrong.float().mean() > 0.2
 
 
+def test_trusted_points_out_of_a_set_that_may_be_messy_are_told(files: Path) -> None:
+    def load(source: str, name: str) -> Examples:
+        which = np.load(source)
+        return Examples.from_arrays(which["images"], which["labels"])
+
+    names = str(files / "train.npz"), "60", str(files / "test.npz")
+    with pytest.warns(UserWarning, match="60 trusted points are taken out of train"):
+        task_maker(load, *names)
+
+
 def test_a_file_of_labels_must_be_of_this_very_set(files: Path, tmp_path: Path) -> None:
     def load(source: str, name: str) -> Examples:
         which = np.load(source)

@@ -191,3 +191,10 @@ def test_bad_labels_are_input_errors(labels, message):
 def test_an_unknown_loss_is_an_input_error():
     with pytest.raises(InputError, match="no loss is called 'mse'"):
         DatasetModel(LABELS, num_classes=3, loss="mse")
+
+
+def test_the_mix_of_classes_counts_points_as_often_as_they_are_drawn():
+    data = DatasetModel(torch.tensor([0, 0, 0, 1]), num_classes=2, smoothing=1e-6)
+    torch.testing.assert_close(data.class_shares(), torch.tensor([0.75, 0.25]))
+    each = torch.tensor([1 / 3, 1 / 3, 1 / 3, 1.0])
+    torch.testing.assert_close(data.class_shares(4, each), torch.tensor([0.5, 0.5]))

@@ -95,3 +95,16 @@ def test_labels_without_noise_do_not_settle():
     before = data.label_logits(every)
     settle(data, 6)
     assert torch.equal(data.label_logits(every), before)
+
+
+def test_many_folds_without_noise_are_no_noise():
+    """The mean of twelve identities is a little less than one, in float32."""
+    data = DatasetModel(torch.arange(6) % 3, num_classes=3)
+    data.transition.zero_()
+    for _ in range(12):
+        data.transition += torch.eye(3) / 12
+    assert data.transition.diagonal().min() < 1
+    every = torch.arange(6)
+    before = data.label_logits(every)
+    follow(data, every, 9 * normal(3, 6, 3), 0.5)
+    assert torch.equal(data.label_logits(every), before)

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from autodo.hyper.posterior import (
     BY_CLASS,
+    MANY,
     NONE,
     SHRINKAGE,
     TEMPERATURES,
+    _confusion,
     _fit,
     label_posterior,
 )
@@ -352,3 +354,14 @@ def test_noise_that_one_belief_has_shown_is_not_none_to_the_next(seed: int) -> N
     assert both.kind == BY_CLASS
     assert both.evidence[NONE] == pytest.approx(shown.evidence[NONE] + alone.evidence[NONE])
     assert float((both.labels.argmax(-1) == true).float().mean()) > 0.9
+
+
+@pytest.mark.parametrize("classes", [3, MANY + 7])
+def test_what_was_given_as_what_is_summed_alike_for_few_and_many_classes(classes: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    q = torch.rand(500, classes, generator=generator, dtype=torch.float64)
+    labels = torch.randint(classes, (500,), generator=generator)
+    expected = torch.zeros(classes, classes, dtype=torch.float64)
+    for row, y in zip(q, labels, strict=True):
+        expected[:, y] += row
+    torch.testing.assert_close(_confusion(labels, q)(q), expected)

@@ -142,6 +142,16 @@ def test_few_images_do_not_suffice() -> None:
     assert not is_enough([recognition(labels, wrong_once, labels, 2)])
 
 
+def test_classes_of_one_image_vary_as_all_images_do() -> None:
+    """Each alone seems not to vary at all, and the share would pass for known exactly."""
+    labels = torch.arange(100)
+    after = torch.where(labels % 10 < 9, labels, (labels + 1) % 100)
+    found = recognition(labels, after, labels, 100)
+    assert found.share == pytest.approx(0.9, abs=0.01)
+    assert found.error == pytest.approx(0.03, abs=0.005)  # sqrt(0.9 * 0.1 / 100)
+    assert not is_enough([found])
+
+
 def test_a_single_class_that_is_lost_is_enough_to_refuse() -> None:
     labels = torch.arange(4000) % 40
     after = torch.where(labels == 7, 8, labels)

@@ -421,3 +421,24 @@ def test_gpu_steps_by_fused_kernels_are_those_in_float64(options, recorded, monk
     times = WARM_UP + 1 if recorded else WARM_UP + 4
     tables = sum(not table.shared for table in data.tables.values())
     assert (calls.count("solve"), calls.count("step")) == (times, times * tables)
+
+
+def test_images_are_turned_in_the_step_as_they_are_in_training():
+    """Whether or not their augmentation is learned."""
+    seen: dict[tuple[str, ...], Tensor] = {}
+    for learn in (("augment", "label"), ("label",)):
+        net, data = make_net(), make_data(symmetry="mirror")
+        gates = slice(data.table("augment").rows.shape[1] // 2, None)
+        data.table("augment").rows[:, gates] = -40.0  # no warp
+
+        def encode(images: Tensor, net: Net = net, learn: tuple[str, ...] = learn) -> Tensor:
+            seen[learn] = images.detach()
+            return net.eval().encode(images)
+
+        HyperOptimizer(data, head=net.fc, learn=learn).step(
+            encode, (IMAGES, INDEX), TRUSTED, generator=seeded(3)
+        )
+    turned = make_data(symmetry="mirror").turned(IMAGES, seeded(3))
+    assert not torch.equal(turned, IMAGES)
+    for images in seen.values():
+        torch.testing.assert_close(images, turned)

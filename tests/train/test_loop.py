@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.follow import follow
 from autodo.models.small_cnn import SmallCNN
 from autodo.train import hyper_optimizer
+from autodo.train.belief import believed_labels
 from autodo.train.loop import Trainer
 from autodo.train.phases import Phase
 from autodo.train.points import points_table
@@ -409,3 +411,45 @@ def test_measuring_less_often_changes_nothing_else(task: Task) -> None:
     assert measured == [False, True, False, True, False, False, True, True]
     for name, value in ends[0].items():
         assert torch.equal(value, ends[1][name]), name
+
+
+def test_a_class_without_examples_changes_nothing(task: Task) -> None:
+    """A spare one in the head: nothing is learned of it, and the others are judged as ever."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(10, 16, generator=generator)[task.train.labels] * 3
+    trusted = (
+        torch.randn(200, 16, generator=generator)
+        + torch.randn(10, 16, generator=generator)[task.trusted.labels]
+    )
+    belief = torch.randn(len(features), 10, generator=generator).log_softmax(-1)
+    shares = torch.full((10,), 0.1)
+    given = features, task.train.labels, trusted, task.trusted.labels
+    q, transition, said = believed_labels(*given, belief, shares, seed=0)
+    spare = torch.cat([belief, torch.full((len(features), 1), -3.0)], 1).log_softmax(-1)
+    more = torch.cat([shares * 0.99, torch.tensor([0.01])])
+    q_spare, t_spare, said_spare = believed_labels(*given, spare, more, seed=0)
+    torch.testing.assert_close(q_spare[:, :10], q)
+    assert float(q_spare[:, 10].max()) == 0
+    torch.testing.assert_close(t_spare[:10, :10], transition)
+    assert said_spare == pytest.approx(said)
+
+
+def test_fewer_visits_move_labels_further_at_each(task: Task) -> None:
+    """So that the last network has the same share of the belief in the end."""
+    moved = {}
+    for every in (1, 2):
+        run = trainer(task, dataclasses.replace(QUICK, hyper_every=every, start_epoch=0))
+        rates: list[float | None] = []
+        step = run.take.hyper_step
+
+        def noted(*args: Any, rates: list[float | None] = rates, step: Any = step) -> Any:
+            rates.append(args[-1])
+            return step(*args)
+
+        run.take.hyper_step = noted  # type: ignore[method-assign]
+        list(run.epochs())
+        moved[every] = rates
+    assert len(moved[2]) == pytest.approx(len(moved[1]) / 2, abs=QUICK.epochs)
+    (rate,), (further,) = set(moved[1]), set(moved[2])
+    assert 1 - (1 - rate) ** QUICK.epochs == pytest.approx(QUICK.belief_share)  # type: ignore[operator]
+    assert 1 - (1 - further) ** (QUICK.epochs / 2) == pytest.approx(QUICK.belief_share)  # type: ignore[operator]

@@ -6,6 +6,7 @@ Columns are standardised, so that one L2 penalty means the same for all of them.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ from autodo.data import wording
 from autodo.data.labels import as_labels, check_range, settle_names
 from autodo.errors import InputError
 
+FAR = 1000
+"""Times as large as the median is the largest number of a row that is probably a mistake."""
 CHUNK = 8192
 """Rows that are read at a time."""
 
@@ -121,8 +124,9 @@ def as_embeddings(embeddings: Any, labels: Any, *, name: str) -> LabelledEmbeddi
 
 
 def _check_finite(data: LabelledEmbeddings) -> None:
-    first, count = 0, 0
+    first, count, largest = 0, 0, np.empty(len(data), np.float32)
     for rows, part in data.chunks():
+        largest[rows] = np.maximum(part.max(1), -part.min(1))
         # The sum of a row is finite if all of it is, save where it overflows; so look again there.
         with np.errstate(over="ignore", invalid="ignore"):
             suspects = np.flatnonzero(~np.isfinite(part.sum(1)))
@@ -136,6 +140,16 @@ def _check_finite(data: LabelledEmbeddings) -> None:
             f"finite, the first {wording.example(data.name, first)}",
             "NaN or infinity came out of the network or the file (float16 overflows at 65,504)",
             "compute them again in float32, or drop those rows",
+        )
+    usual = float(np.median(largest))
+    far = np.flatnonzero(largest / FAR > usual)
+    if usual > 0 and len(far):
+        warnings.warn(
+            f"{wording.count(len(far), 'embedding')} of {data.name} with numbers more than "
+            f"{FAR:,} times as large as usual, the first "
+            f"{wording.example(data.name, int(far[0]))}: columns are standardised, so that all "
+            "others look alike beside them; drop those rows if they are mistakes",
+            stacklevel=4,
         )
 
 

@@ -24,6 +24,8 @@ BIAS_L2 = 0.1
 """Keeps the bias of a class finite of which a head sees no example; nothing beside ten of them."""
 NUMBERS = 2**22
 """Logits that are held at a time."""
+MOST = 2**25
+"""Logits of beliefs that are asked for at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +43,10 @@ class Heads:
         A fold of -1, a point that no head has seen, is judged by the mean logits of all.
         """
         classes, width = self.weight.shape[1:]
+        rows = max(1, MOST // self.bias.numel())
+        if len(features) > rows:
+            parts = zip(features.split(rows), fold.split(rows), strict=True)
+            return torch.cat([self.belief(*part) for part in parts])
         logits = F.linear(features, self.weight.view(-1, width), self.bias.view(-1))
         logits = logits.view(len(features), len(self.bias), classes)
         own = logits[torch.arange(len(features), device=logits.device), fold.clamp_min(0)]

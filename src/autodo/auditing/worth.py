@@ -11,31 +11,18 @@ precision of wrong-label detection (docs/results.md).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from autodo.auditing.belief import Learned
-from autodo.implicit.head import HeadHypergradient, head_hypergradient
-from autodo.implicit.solvers import ConjugateGradient, MatVec, Solution, Solver
+from autodo.implicit.head import head_hypergradient
+from autodo.implicit.solvers import ConjugateGradient
 
 CURVATURE_POINTS = 10_000
 """Training points from which the Hessian of a head is estimated, at the most."""
-
-
-@dataclass(frozen=True, eq=False)
-class Solved:
-    """A solver that knows the answer."""
-
-    u: Tensor
-
-    divergence_cause = "the solution that was given is not finite"
-    divergence_cure = "look at the solver that found it"
-
-    def solve(self, matvec: MatVec, v: Tensor) -> Solution:
-        zero = v.new_zeros(())
-        return Solution(u=self.u, residual=zero, diverged=~self.u.isfinite().all(), solver=self)
 
 
 class Worth:
@@ -58,41 +45,41 @@ class Worth:
         damping: float = 0.1,
     ) -> None:
         self.learned = learned
-        self.trusted = [
-            (trusted[learned.trusted_fold == k], trusted_labels[learned.trusted_fold == k])
-            for k in range(len(learned.heads.bias))
-        ]
         solver = ConjugateGradient(steps=20, damping=damping)
-        self.solved: list[Solved] = []
-        for k in range(len(self.trusted)):
+        self.solved: list[Tensor] = []
+        for k, (weight, bias) in enumerate(
+            zip(learned.heads.weight, learned.heads.bias, strict=True)
+        ):
             some = (learned.fold != k).nonzero().flatten()
             if len(some) == 0:  # a single training point, and this head is without it
-                self.solved.append(Solved(torch.zeros_like(learned.heads.weight[k])))
+                self.solved.append(torch.zeros_like(weight))
                 continue
             some = some[:: max(1, len(some) // CURVATURE_POINTS)]
-            part = features[some]
-            belief = learned.stacked.belief(part, learned.fold[some])
-            found = self._at(k, part, learned.labels(belief, given[some]), solver)
+            part, unseen = features[some], learned.trusted_fold == k
+            log_q = learned.labels(learned.stacked.belief(part, learned.fold[some]), given[some])
+            found = head_hypergradient(
+                part,
+                weight,
+                bias,
+                torch.zeros(len(part)),
+                log_q,
+                trusted[unseen],
+                trusted_labels[unseen],
+                solver=solver,
+                loss="kl",
+                logit_adjustment=learned.shift,
+            )
             found.solution.check()
-            self.solved.append(Solved(found.solution.u))
+            self.solved.append(found.solution.u)
 
     def __call__(self, features: Tensor, log_q: Tensor, fold: Tensor) -> Tensor:
         """(n,) of features (n, D) with labels log_q (n, C); heads that left a point out abstain."""
         total = torch.zeros(len(features))
-        for k, solved in enumerate(self.solved):
-            gradient = self._at(k, features, log_q, solved).weight_logits * len(features)
+        q, heads = F.log_softmax(log_q, -1).exp(), self.learned.heads
+        for k, u in enumerate(self.solved):
+            logits = F.linear(features, heads.weight[k], heads.bias[k]) + self.learned.shift
+            along = ((F.log_softmax(logits, -1).exp() - q) * (features @ u.T)).sum(-1)
+            half = torch.sigmoid(torch.zeros(len(features)))
+            gradient = -along * half / (math.log(2) * len(features)) * len(features)
             total -= torch.where(fold == k, 0.0, gradient)
         return total / (len(self.solved) - (fold >= 0).float())
-
-    def _at(self, k: int, features: Tensor, log_q: Tensor, solver: Solver) -> HeadHypergradient:
-        return head_hypergradient(
-            features,
-            self.learned.heads.weight[k],
-            self.learned.heads.bias[k],
-            torch.zeros(len(features)),
-            log_q,
-            *self.trusted[k],
-            solver=solver,
-            loss="kl",
-            logit_adjustment=self.learned.shift,
-        )

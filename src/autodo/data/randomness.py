@@ -16,7 +16,8 @@ import torch
 
 
 def derive(seed: int, *path: int) -> int:
-    """A 63-bit seed for one purpose below ``seed``: distinct paths give unrelated streams.
+    """A 63-bit seed for one purpose below ``seed``: distinct paths give unrelated streams,
+    but for zeros at the end of a path, which do not count.
 
     >>> derive(0, 1) == derive(0, 1), derive(0, 1) == derive(0, 2), derive(0, 1) == derive(1, 1)
     (True, False, False)

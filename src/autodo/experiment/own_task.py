@@ -55,6 +55,12 @@ def task_maker(
     else:
         final = load(test, "test")
     size = int(trusted) if trusted.isdigit() else None
+    if size is not None and distortion is None and true_labels is None:
+        warnings.warn(
+            f"the {size:,} trusted points are taken out of train, with the labels they have there: "
+            "all methods take these for right, so name a trusted set if train's are not",
+            stacklevel=2,
+        )
     given = None if size is not None else load(trusted, "trusted")
     if distortion is not None and true_labels is not None:
         raise InputError(

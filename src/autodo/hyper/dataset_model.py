@@ -198,17 +198,21 @@ class DatasetModel(nn.Module):
             q = F.one_hot(self.labels[part], self.num_classes).float()
             self.set_soft_labels(part, q, smoothing, shares)
 
-    def class_shares(self, points: int | Tensor | None = None) -> Tensor:
+    def class_shares(
+        self, points: int | Tensor | None = None, each: Tensor | None = None
+    ) -> Tensor:
         """(C,) the mix of classes that points train on: w-weighted mean of q.
 
-        ``points`` are the first so many, or those of an index (P,); unless told, all.
+        ``points`` are the first so many, or those of an index (P,); unless told, all. ``each`` (P,)
+        says how often each of the first so many is drawn, if not all are equally often.
         """
         points = len(self) if points is None else points
         index = points if isinstance(points, Tensor) else torch.arange(points)
         index = index.to(self.labels.device)
         total = torch.zeros(self.num_classes, device=self.labels.device)
         for part in index.split(PART):
-            total += self.weights(part) @ self.soft_labels(part)
+            weights = self.weights(part) if each is None else self.weights(part) * each[part]
+            total += weights @ self.soft_labels(part)
         return total / total.sum()
 
     def loss(self, logits: Tensor, index: Tensor) -> Tensor:

@@ -18,6 +18,8 @@ from autodo.hyper.table import PART
 
 LARGEST_SHIFT = 20.0
 """Of log-odds, when labels settle."""
+ROUNDING = 1e-6
+"""Of a transition that is the mean over many folds without noise."""
 
 
 @torch.no_grad()
@@ -74,13 +76,14 @@ def settle(data: DatasetModel, points: int) -> None:
         low, high = torch.where(more, middle, low), torch.where(more, high, middle)
     shift = (low + high) / 2 * _noisy(data)
     for part in torch.arange(points, device=data.labels.device).split(PART):
-        given = F.one_hot(data.labels[part], data.num_classes)
-        data.table("label").assign(part, data.label_logits(part) + shift * given)
+        given = data.labels[part][:, None]
+        rows = data.label_logits(part).scatter_add(1, given, shift.expand(len(part), 1))
+        data.table("label").assign(part, rows)
 
 
 def _noisy(data: DatasetModel) -> Tensor:
     """Whether noise was seen; the host does not ask for it, which a recorded step could not."""
-    return data.transition.diagonal().min() < 1
+    return data.transition.diagonal().min() < 1 - ROUNDING
 
 
 def _odds(data: DatasetModel, points: int) -> Tensor:

@@ -38,6 +38,8 @@ DEVIATIONS = 6.0
 """Beyond what class-to-class noise gains by chance, whichever way that is told. On digits, SVHN and
 CIFAR-10 uniform noise and rare classes that a belief mistakes gained less than that, next-class
 noise 1.3 times or more."""
+MANY = 128
+"""Classes, from which on points are summed up by their label and not by a product with all."""
 MISTAKES = 0.03
 """Nats a point that class-to-class noise must gain by the other labels. A belief that mistakes
 classes gains some where no label is wrong: 0.007 to 0.018 were seen in pixels and glosses, of which
@@ -121,17 +123,16 @@ def label_posterior(
         for kind, fit in fits.items()
     }
     best = fits[max(KINDS, key=evidence.__getitem__)]
-    given = F.one_hot(labels, classes).to(log_belief.dtype)
-    shares = given.mean(0)
+    shares = torch.bincount(labels, minlength=classes).to(log_belief.dtype) / count
     without = float(shares.log()[labels].mean()) + weight * _likelihood(trusted, math.inf)
     # eps, tau and pi must earn their place, as in the Bayesian information criterion.
     if count * (best.log_likelihood - without) <= 0.5 * (classes + 1) * math.log(count):
         return LabelPosterior(
-            labels=given,
+            labels=F.one_hot(labels, classes).to(log_belief.dtype),
             kind=NONE,
             noise_rate=0.0,
             temperature=math.inf,
-            transition=torch.eye(classes, dtype=given.dtype, device=given.device),
+            transition=torch.eye(classes, dtype=shares.dtype, device=shares.device),
             class_shares=shares,
             log_likelihood=without,
         )
@@ -206,14 +207,14 @@ def _fit(
 ) -> LabelPosterior:
     """EM over (T, pi) at one temperature, for one kind of noise."""
     count, classes = log_belief.shape
-    given = F.one_hot(labels, classes).to(log_belief.dtype)
     identity = torch.eye(classes, dtype=log_belief.dtype, device=log_belief.device)
     # No noise to speak of is one label in all: what is least believed still ranks last.
     noise = log_belief.new_tensor(1 / (count + 2) if kind == NONE else 0.1)
     transition = uniform = (1 - noise) * identity + noise / classes
     shares = trusted_shares
     q = log_belief.exp()
-    confusion = q.T @ given
+    confused = _confusion(labels, log_belief)
+    confusion = confused(q)
     likelihood, chance = log_belief.new_tensor(-torch.inf), 0.0
     for k in range(iterations):
         prior = log_belief + (shares / trusted_shares).log()
@@ -226,7 +227,7 @@ def _fit(
         q = joint.softmax(-1)
         if kind != NONE:
             # One pseudo-count on either side keeps eps and pi inside (0, 1).
-            confusion = q.T @ given
+            confusion = confused(q)
             disagreement = count - confusion.trace()
             noise = ((disagreement + 1) / (count + 2) * classes / (classes - 1)).clamp(max=1)
             transition = uniform = (1 - noise) * identity + noise / classes
@@ -245,6 +246,15 @@ def _fit(
         log_likelihood=float(likelihood),
         chance=max(chance, 0.0),
     )
+
+
+def _confusion(labels: Tensor, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """From beliefs (N, C) to (C, C): how much of each class, a row, was given each label."""
+    classes = like.shape[1]
+    if classes <= MANY or like.is_cuda:  # there a sum by index comes out otherwise each time
+        given = F.one_hot(labels, classes).to(like.dtype)
+        return lambda q: q.T @ given
+    return lambda q: q.new_zeros(classes, classes).index_add_(0, labels, q).T
 
 
 def _without_itself(q: Tensor, confusion: Tensor, uniform: Tensor, labels: Tensor) -> Tensor:

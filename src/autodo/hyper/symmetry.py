@@ -32,6 +32,8 @@ AS_WELL = 0.9
 """Share of what is recognised, beyond chance, that must still be recognised after a change."""
 SURELY = 2.0
 """Standard errors by which it must be more."""
+FEW = 5
+"""Images of a class that do not tell its own variance."""
 MOST = 100
 """Images as which those of a class count, at the most. All classes counted alike, a few images of
 rare ones would decide."""
@@ -120,6 +122,8 @@ def recognition(before: Tensor, after: Tensor, labels: Tensor, num_classes: int)
     (right, known), (still, kept) = beyond_chance(before), beyond_chance(after)
     margin = (after == labels).double() - AS_WELL * (before == labels).double()
     variance = by_class((margin - by_class(margin)[labels]).square()) / counts
+    # One or two images do not tell how much a class varies: as much as all images together.
+    variance = torch.where(counts < FEW, margin.var() / counts, variance)
     lost = bool(((right >= ENOUGH) & (still < LOST * right)).any())
     if known <= 0:
         return Recognition(share=0.0, error=0.0, lost=lost)

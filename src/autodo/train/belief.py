@@ -9,11 +9,12 @@ given labels to have, it makes the posterior of every label.
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from autodo.auditing.belief import learn
+from autodo.auditing.belief import estimate_labels, learn
 from autodo.auditing.embeddings import Scale
-from autodo.hyper.posterior import NONE, LabelPosterior, label_posterior
+from autodo.hyper.posterior import NONE, LabelPosterior
 from autodo.train.run_folder import Metrics
 
 HEAD_FOLDS = 5
@@ -46,12 +47,25 @@ def believed_labels(
         trusted_shares: (C,) the trusted mix of classes.
     """
     classes = log_belief.shape[1]
+    occur = torch.cat([given, trusted_labels]).unique()
+    if 1 < len(occur) < classes:
+        # Of a class without any example nothing is learned, and nothing is asked of trusted points.
+        part = trusted_shares[occur]
+        q_part, t_part, metrics = believed_labels(
+            features, torch.searchsorted(occur, given),
+            trusted_features, torch.searchsorted(occur, trusted_labels),
+            F.log_softmax(log_belief[:, occur], -1), part / part.sum(), seed=seed,
+        )  # fmt: skip
+        transition = torch.eye(classes, dtype=t_part.dtype, device=t_part.device)
+        transition[occur[:, None], occur] = t_part
+        return torch.zeros_like(log_belief).index_copy_(1, occur, q_part), transition, metrics
+    generator = torch.Generator().manual_seed(seed)
     if int(torch.bincount(trusted_labels, minlength=classes).min()) == 0:
-        posterior = label_posterior(log_belief, given, trusted_shares)
-        return posterior.labels, *_described(posterior, posterior.labels)
+        labels = estimate_labels(log_belief, given, trusted_shares, generator)
+        q = labels(log_belief, given).exp()
+        return q, *_described(labels.noise, q)
     scale = Scale.of(torch.cat([features, trusted_features]))
     features, trusted_features = scale(features), scale(trusted_features)
-    generator = torch.Generator().manual_seed(seed)
     some = torch.randperm(len(features), generator=generator)[:FIT_POINTS].to(features.device)
     learned = learn(
         features[some],

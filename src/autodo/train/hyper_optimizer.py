@@ -211,6 +211,8 @@ class HyperOptimizer:
             with torch.no_grad():
                 return None, encode(self.data.augment(images, index, generator, noise=noise))
         with torch.enable_grad():
+            if noise is None:
+                images = self.data.turned(images, generator)
             rows = self.data.table("augment").gather(index).detach().clone().requires_grad_()
             return rows, encode(augmentation(images, rows, generator, noise=noise))
 

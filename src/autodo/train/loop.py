@@ -306,7 +306,11 @@ class Trainer:
     def _adjust_prior(self) -> None:
         """Logit adjustment from the mix of classes trained on to the trusted one."""
         if self.data.logit_adjustment is not None:
-            self._adjust_to(self.data.class_shares(self.pool))
+            each = None
+            if self.config.balanced_batches:
+                given = self.data.labels[: self.pool]
+                each = 1 / torch.bincount(given, minlength=self.data.num_classes)[given]
+            self._adjust_to(self.data.class_shares(self.pool, each))
 
     def _adjust_to(self, shares: Tensor) -> None:
         assert self.data.logit_adjustment is not None
@@ -333,7 +337,8 @@ class Trainer:
         )
         visited = islice(batches, 0, None, config.hyper_every)
         trusted = self.trusted_features(epoch)
-        follow = mixing(config.hyper_epochs, config.belief_share) if config.follows else None
+        visits = config.hyper_epochs / config.hyper_every  # of a point, if no batch is short
+        follow = mixing(visits, config.belief_share) if config.follows else None
         diverged = []
         with evaluating(self.model):
             for k, (images, index, noise) in enumerate(self.prepared(visited, generator)):

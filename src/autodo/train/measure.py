@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from autodo.data.loader import Loader
-from autodo.data.randomness import generator_for
+from autodo.data.randomness import borrowed, derive, generator_for
 from autodo.train.helpers import DENSITY, EVALUATION_BATCH, encoded, scores
 from autodo.train.hyper_optimizer import evaluating
 from autodo.train.recorded_policy import RecordedPolicy
@@ -67,7 +67,9 @@ class Measure:
         generator = generator_for(seed, DENSITY, epoch, 1)
 
         def augmented(part: Tensor) -> Tensor:
-            images = self.policy(self.points.fetch(part), generator)
+            with borrowed(derive(seed, DENSITY, epoch, 2, int(part[0]))):  # for users' transforms
+                fetched = self.points.fetch(part)
+            images = self.policy(fetched, generator)
             return take.data.augment(images, part, generator)
 
         parts = index.split(EVALUATION_BATCH)

@@ -124,8 +124,8 @@ def in_words(config: Config, history: Sequence[Metrics]) -> str:
     >>> in_words(Config(epochs=10), clean)
     'hardly a label looked wrong after round 1, so the network trained for 20 epochs instead of 10'
     """
-    made, longest = plan(config, history), plan(config)
-    if len(made.phases) == len(longest.phases):
+    made = plan(config, history)
+    if made.phases[-1].epochs == config.epochs:
         return ""
     rounds = sum(phase.fold is not None for phase in made.phases) // config.belief_folds
     return (

@@ -45,7 +45,7 @@ def recognise(
     """
     points = points[:: -(-len(points) // POINTS)]
     labels = loader.labels[points.to(loader.labels.device)]
-    height, width = loader.fetch(points[:1]).shape[-2:]
+    height, width = loader.dataset.image_shape[-2:]
 
     def taken_for(change: Callable[[Tensor], Tensor]) -> Tensor:
         return head(encoded(loader, lambda images: encode(change(images)), points)).argmax(-1)

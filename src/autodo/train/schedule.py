@@ -21,7 +21,7 @@ def cosine(step: int, total: int, warmup: int = 0) -> float:
     return FINAL + (1 - FINAL) * 0.5 * (1 + math.cos(math.pi * min(1.0, progress)))
 
 
-def mixing(visits: int, share: float) -> float:
+def mixing(visits: float, share: float) -> float:
     """How far to move at each of ``visits`` towards what it brings.
 
     In the end the visits have the weight ``share`` together, the last ones most of it, and the
