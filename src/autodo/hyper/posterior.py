@@ -11,7 +11,8 @@ no noise to speak of, uniform noise of rate eps, or noise from class to class, s
 uniform. With T free from the start, what a belief mistakes in rare classes passes for noise, and
 their labels are lost where nothing is wrong. So it must gain more than its numbers do by chance,
 or, where classes are many, foretell each label by the others. A belief that tells nothing of the
-given labels cannot be told from labels that are all wrong; then the given labels stand.
+given labels cannot be told from labels that are all wrong; then the given labels stand, unless
+trusted points say that the belief is right.
 """
 
 from __future__ import annotations
