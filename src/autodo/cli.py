@@ -54,7 +54,7 @@ def _autodo(
 app.command(epilog=fit.EXAMPLES)(fit.fit)  # it says itself how a run is taken up again
 for command, examples, interrupted in (
     (demo.demo, demo.EXAMPLES, "autodo demo starts anew"),
-    (compare.compare, compare.EXAMPLES, "the same command goes on with what is missing"),
+    (compare.compare, compare.EXAMPLES, compare.Again()),
     (audit_command.audit, audit_command.EXAMPLES, "nothing was written"),
     (report_command.report, report_command.EXAMPLES, "no report was written"),
     (review_command.review, review_command.EXAMPLES, "nothing was decided"),

@@ -21,7 +21,7 @@ from autodo.data.checks import SharedImages, check_pair, open_dataset
 from autodo.data.examples import Examples
 from autodo.data.map_images import MapImages
 from autodo.data.pixels import to_unit
-from autodo.errors import InputError, RunFolderError
+from autodo.errors import AutodoError, InputError, RunFolderError
 from autodo.export.decisions import load_reviewed
 from autodo.export.origin import Origin
 from autodo.models.head import check_head, find_head
@@ -75,7 +75,7 @@ def fit(
     config = Config() if config is None else config
     rows = None if learned is None else load_reviewed(learned)
     config = config if rows is None else rows.config(config)
-    sets = _open_sets(train, trusted, test, num_classes, progress)
+    sets = open_sets(train, trusted, test, num_classes, progress)
     for warning in check_pair(sets["train"], sets["trusted"], test=sets.get("test")):
         warnings.warn(warning, SharedImages, stacklevel=2)
     classes = sets["train"].class_names
@@ -85,7 +85,7 @@ def fit(
             "each fold needs one at the least",
             "use 2, or 0 for none",
         )
-    head = _checked_head(model, head, sets["train"], config, len(classes))
+    head = checked_head(model, head, sets["train"], config, len(classes))
     if "colour" in config.augment or config.policy != "none":
         _check_unit_range(sets["train"])
     about = describe(sets)
@@ -167,9 +167,10 @@ def _take_up(trainer: Trainer, folder: RunFolder) -> None:
     folder.write_metrics(trainer.history)
 
 
-def _open_sets(
+def open_sets(
     train: Any, trusted: Any, test: Any, num_classes: int | None, progress: bool
 ) -> dict[str, Examples | MapImages]:
+    """The sets by name, checked one by one, all with the same number of classes."""
     given = {"train": train, "trusted": trusted} | ({} if test is None else {"test": test})
     sets: dict[str, Examples | MapImages] = {}
     for name, dataset in given.items():
@@ -189,7 +190,7 @@ def _open_sets(
     return sets
 
 
-def _checked_head(
+def checked_head(
     model: nn.Module,
     head: nn.Linear | None,
     train: Examples | MapImages,
@@ -207,7 +208,9 @@ def _checked_head(
         images = to_unit(torch.stack([train[i][0] for i in range(min(2, len(train)))]))
         try:
             head = find_head(model.to(device), images.to(device))
-        except RuntimeError as error:
+        except AutodoError:
+            raise
+        except Exception as error:  # of any kind: it is the user's network
             raise InputError(
                 f"the model cannot take images of shape {tuple(images.shape[1:])}",
                 f"it raised {textwrap.shorten(str(error), 200)}",
@@ -234,7 +237,8 @@ def describe(sets: dict[str, Examples | MapImages]) -> dict[str, Any]:
     for name, data in sets.items():
         digest.update(name.encode())
         digest.update(data.labels.cpu().numpy().tobytes())
-        digest.update("\n".join(data.ids).encode())
+        # Names of files need not be UTF-8.
+        digest.update("\n".join(data.ids).encode("utf-8", "surrogateescape"))
         if isinstance(data, Examples):
             digest.update(data.images.cpu().numpy().tobytes())
     about: dict[str, Any] = {name: len(data) for name, data in sets.items()}

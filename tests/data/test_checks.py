@@ -331,3 +331,15 @@ def test_the_same_image_is_known_again_as_bytes_as_floats_and_in_any_dataset() -
     trusted = Examples.from_arrays(photos.astype(np.float32) / np.float32(255), [0, 1])
     assert isinstance(train, MapImages)
     assert "2 images of trusted" in check_pair(train, trusted)[0]
+
+
+def test_pixels_of_0_to_255_beside_those_of_0_to_1_are_refused() -> None:
+    whole = torch.randint(256, (40, 1, 4, 4), dtype=torch.uint8)
+    labels = torch.arange(40) % 2
+    as_they_are = Examples.from_arrays(whole, labels)
+    slip = Examples.from_arrays(whole.float(), labels)
+    unit = Examples.from_arrays(whole[:20].float() / 255, labels[:20])
+    for train, trusted, called in ((as_they_are, slip, "trusted"), (slip, unit, "train")):
+        with pytest.raises(InputError, match=f"divide the pixels of {called} by 255"):
+            check_pair(train, trusted)
+    check_pair(as_they_are, unit)

@@ -356,6 +356,18 @@ def test_class_names_of_train_number_the_classes_of_a_folder(tmp_path: Path) -> 
         assert [data.class_names[c] for c in data.labels] == [i.split("/")[0] for i in data.ids]
 
 
+def test_numbers_beside_the_names_of_train_are_told(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Which name is which number the numbers do not say."""
+    images, labels = np.zeros((3, 4, 4), np.uint8), np.array([0, 1, 1])
+    np.savez(tmp_path / "few.npz", images=images, labels=labels)
+    load(tmp_path / "few.npz", name="trusted", class_names=("0", "1"))
+    assert not recwarn
+    with pytest.warns(UserWarning, match="of trusted are numbers .* 0 is taken for 'amy', 1 is"):
+        load(tmp_path / "few.npz", name="trusted", class_names=("amy", "bob"))
+
+
 def test_class_names_that_contradict_those_of_the_file_are_refused(tmp_path: Path) -> None:
     path = write_parquet(tmp_path / "a.parquet", PNGS, LABELS, names=NAMES)
     check(load(path, class_names=NAMES))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 import autodo
 from autodo.cli import app
+from autodo.commands.compare import Again
 from autodo.config import Config
 from autodo.data import Examples, load_digits, stratified_split
 from autodo.data.loader import Loader
@@ -81,6 +83,8 @@ def test_all_methods_on_own_data_and_nothing_twice(
 def test_bad_requests_are_refused(files: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     for more, words in (
+        (["--only", "plain", "--skip", "plain"], "no method is left"),
+        (["--trusted", "²"], "no such file"),
         (["--only", "plian"], "plain"),
         (["--skip", "zzz"], "no method begins"),
         (["--distortion", "1000-0.1"], "leaves no example"),
@@ -171,10 +175,15 @@ def test_the_time_left_is_told_once_every_method_has_run(
     monkeypatch.setattr(module, "run_method", lambda name, *_, **__: score(0.5, seconds=300))
     said: list[str] = []
     comparison = Comparison(tmp_path, {}, title="mine")
-    comparison.run(
-        lambda seed: None, Config(), lambda *_: lambda: None,  # type: ignore[arg-type, return-value]
-        methods=["plain", OURS], seeds=2, tell=said.append,
-    )  # fmt: skip
+    task = digits_task(noise=0.2)
+
+    def run(*methods: str) -> None:
+        comparison.run(
+            lambda seed: task, Config(device="cpu"), lambda *_: lambda: digits_model(0),
+            methods=methods, seeds=2, tell=said.append,
+        )  # fmt: skip
+
+    run("plain", OURS)
     assert said == [
         "1 of 4: plain, seed 0",
         "2 of 4: AutoDO, seed 0",
@@ -182,10 +191,7 @@ def test_the_time_left_is_told_once_every_method_has_run(
         "4 of 4: AutoDO, seed 1, about 5 min left",
     ]
     (tmp_path / "compare.md").unlink()
-    comparison.run(
-        lambda seed: None, Config(), lambda *_: lambda: None,  # type: ignore[arg-type, return-value]
-        methods=["plain"], seeds=2, tell=said.append,
-    )  # fmt: skip
+    run("plain")
     assert (tmp_path / "compare.md").read_text().startswith("# mine")
     assert len(said) == 4
 
@@ -382,8 +388,142 @@ def test_from_python_a_folder_is_taken_up_for_the_same_data_only(tmp_path: Path)
         run(task.train.labels.flip(0))
     with pytest.raises(RunFolderError, match="another true_labels"):
         run(task.train.labels, task.true_labels)
-    with pytest.raises(InputError, match="628 true labels and train has 629"):
+    with pytest.raises(InputError, match="628 labels and train has 629"):
         run(task.train.labels, task.train.labels[1:])
+
+
+def test_other_pixels_or_another_truth_are_another_comparison(files: Path, tmp_path: Path) -> None:
+    only = "--only", "plain"
+    assert run(files, tmp_path / "out", *only)[0] == 0
+    held = np.load(files / "train.npz")
+    other = tmp_path / "other"
+    other.mkdir()
+    np.savez(other / "train.npz", images=255 - held["images"], labels=held["labels"])
+    np.savez(other / "test.npz", **np.load(files / "test.npz"))
+    for where, more in ((other, ()), (files, ("--image-size", "10"))):
+        code, said = run(where, tmp_path / "out", *only, *more)
+        assert code == 2
+        assert "holds a comparison with another fingerprint" in said
+    code, said = run(files, tmp_path / "out", *only, "--lr", "0.5")
+    assert "another config: lr was 0.02 and is now 0.5" in said
+
+
+def a_comparison(out: Path, **options: Any) -> Comparison:
+    """What of digits is compared for an epoch."""
+    comparison = Comparison(out, {}, **options)
+    comparison.run(
+        lambda seed: digits_task(noise=0.2), Config(epochs=1, device="cpu"),
+        lambda *_: lambda: digits_model(0), methods=["plain"], seeds=1,
+    )  # fmt: skip
+    return comparison
+
+
+def test_two_comparisons_cannot_write_to_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def another(*_: object, **__: object) -> Score:
+        with pytest.raises(RunFolderError, match="another comparison is writing"):
+            a_comparison(tmp_path)
+        return score(0.5)
+
+    monkeypatch.setattr(module, "run_method", another)
+    first, late = Comparison(tmp_path, {}), Comparison(tmp_path, {})
+    assert a_comparison(tmp_path).scores["plain"][0].test_error == 0.5
+    # One that was begun meanwhile takes up what has been found since.
+    monkeypatch.setattr(module, "run_method", lambda *_, **__: score(0.1))
+    for comparison in (first, late):
+        comparison.run(
+            lambda seed: digits_task(noise=0.2), Config(device="cpu"),
+            lambda *_: lambda: digits_model(0), methods=["plain"], seeds=1,
+        )  # fmt: skip
+        assert comparison.scores["plain"][0].test_error == 0.5
+
+
+def test_what_would_stop_a_comparison_is_found_before_it_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> Score:
+        raise AssertionError("it trained")
+
+    monkeypatch.setattr(module, "run_method", refuse)
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="file"):
+        a_comparison(tmp_path / "file" / "out")
+
+    def of_seed(seed: int) -> Any:
+        if seed == 2:
+            raise InputError("no example is left", "of a class", "another seed")
+        return digits_task(noise=0.2)
+
+    def begin(build: Any, make: Any = of_seed) -> None:
+        Comparison(tmp_path / "out", {}).run(
+            make, Config(device="cpu"), lambda *_: build, methods=["plain"], seeds=3
+        )
+
+    with pytest.raises(InputError, match="no example is left"):
+        begin(lambda: digits_model(0))
+    for build, words in (
+        (lambda: None, "model is a NoneType"),
+        (lambda: torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 13)), "13 outputs"),
+        (lambda: torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Linear(4, 10)), "cannot"),
+    ):
+        with pytest.raises(InputError, match=words):
+            begin(build, lambda seed: digits_task(noise=0.2))
+    assert not (tmp_path / "out").exists()
+
+
+def test_starting_anew_forgets_the_old_runs_and_goes_on_without_saying_so_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Comparison(tmp_path, {}).add("plain", 0, score(0.25))
+
+    def stop(*_: object, **__: object) -> Score:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "run_method", stop)
+    with pytest.raises(KeyboardInterrupt):
+        a_comparison(tmp_path, overwrite=True)
+    assert Comparison(tmp_path, {}).scores == {}
+    assert "the same command" in str(Again())
+    monkeypatch.setattr("sys.argv", ["autodo", "compare", "my photos", "--overwrite", "-q"])
+    assert str(Again()) == "continue with: autodo compare 'my photos' -q"
+
+
+@pytest.mark.parametrize("text", ["[]", '{"setting": {}, "runs": [{}]}', "{", '{"setting": {}}'])
+def test_a_damaged_comparison_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / "compare.json").write_text(text)
+    with pytest.raises(RunFolderError, match="is no comparison"):
+        Comparison(tmp_path, {})
+    assert Comparison(tmp_path, {}, overwrite=True).scores == {}
+
+
+def test_titles_and_folders_are_no_markup(files: Path, tmp_path: Path) -> None:
+    code, said = run(files, tmp_path / "a[/b]c[old]", "--only", "plain")
+    assert code == 0, said
+    assert "a[/b]c[old]/compare.md" in said.replace("\n", "")
+
+
+@pytest.mark.parametrize("methods", [[], ["foo"], "plain"])
+def test_methods_that_there_are_not_are_refused(methods: Any) -> None:
+    task = digits_task(noise=0.2)
+    sets = task.train, task.trusted, task.test
+    with pytest.raises(InputError, match="method"):
+        autodo.compare(lambda: digits_model(0), *sets, methods=methods, progress=False)
+    with pytest.raises(InputError, match="seeds is 0"):
+        autodo.compare(lambda: digits_model(0), *sets, seeds=0, progress=False)
+
+
+def test_a_test_set_may_lack_classes() -> None:
+    task = digits_task(noise=0.2)
+    few = Examples.from_arrays(*(
+        part[task.test.labels < 2] for part in (task.test.images, task.test.labels)
+    ))  # fmt: skip
+    assert few.num_classes == 2
+    found = autodo.compare(
+        lambda: digits_model(0), task.train, task.trusted, few, progress=False,
+        config=Config(epochs=1, device="cpu"), seeds=1, methods=["plain"],
+    )  # fmt: skip
+    assert np.shape(found.scores["plain"][0].confusion) == (10, 10)
 
 
 def test_ours_is_last_and_named() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,7 @@ from autodo.commands.given import (
     Model,
     Rate,
     Settings,
+    SkipCorrupt,
     make_network,
     part,
     read_config,
@@ -87,6 +90,7 @@ def compare(
     image_size: ImageSize = None,
     channels: Channels = None,
     data_dir: DataDir = None,
+    skip_corrupt: SkipCorrupt = False,
     config: ConfigFile = None,
     settings: Settings = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start anew.")] = False,
@@ -109,7 +113,12 @@ def compare(
     chosen = read_config(config, settings or [], flags)
     choose_device(chosen.device)
     builder = find(model)
-    options = {"image_size": image_size, "channels": channels, "data_dir": data_dir}
+    options = {
+        "image_size": image_size,
+        "channels": channels,
+        "data_dir": data_dir,
+        "skip_corrupt": skip_corrupt,
+    }
 
     names: list[str] = []
 
@@ -136,20 +145,30 @@ def compare(
         methods=methods,
         seeds=seeds,
         progress=not quiet,
-        tell=lambda what: None if quiet else console.print(f"[dim]{what}[/dim]"),
+        tell=lambda what: None if quiet else console.print(what, style="dim", markup=False),
     )
     if not console.is_terminal:
         console.width = max(console.width, 130)
     comparison.show(console)
-    console.print(
-        f"the table: {folder / 'compare.md'}, all runs: {comparison.file}", soft_wrap=True
-    )
+    where = f"the table: {folder / 'compare.md'}, all runs: {comparison.file}"
+    console.print(where, soft_wrap=True, markup=False)
 
 
 def _as_text(config: Any) -> str:
     import dataclasses
 
-    return str(dataclasses.replace(config, seed=0, device="auto").to_toml())
+    # Seeds are of the runs, and how data is read changes nothing.
+    return str(dataclasses.replace(config, seed=0, device="auto", num_workers=0).to_toml())
+
+
+class Again:
+    """What Ctrl-C is answered with: the command that goes on with what is missing."""
+
+    def __str__(self) -> str:
+        if "--overwrite" not in sys.argv:
+            return "the same command goes on with what is missing"
+        words = [word for word in sys.argv[1:] if word != "--overwrite"]
+        return f"continue with: {shlex.join(['autodo', *words])}"
 
 
 def _test_part(train: str) -> str:
@@ -186,8 +205,13 @@ def _chosen(methods: tuple[str, ...], only: list[str], skip: list[str]) -> list[
                 f"the methods are: {'; '.join(methods)}",
                 "write the beginning of one",
             )
-    return [
+    chosen = [
         name
         for name in methods
         if (not only or name in only) and not any(name.startswith(s) for s in skip)
     ]
+    if not chosen:
+        raise InputError(
+            "no method is left", "--skip takes away all that --only names", "leave out one --skip"
+        )
+    return chosen

@@ -20,6 +20,7 @@ from autodo.commands.given import (
     Model,
     Rate,
     Settings,
+    SkipCorrupt,
     make_network,
     part,
     read_config,
@@ -68,9 +69,7 @@ def fit(
         str | None, typer.Option(help="To measure on; never learned from.", metavar="SET")
     ] = None,
     data_dir: DataDir = None,
-    skip_corrupt: Annotated[
-        bool, typer.Option("--skip-corrupt", help="Leave out images that cannot be decoded.")
-    ] = False,
+    skip_corrupt: SkipCorrupt = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Run folder to write.", show_default="runs/<name of TRAIN>"),

@@ -39,6 +39,9 @@ ImageSize = Annotated[
     int | None, typer.Option(help="Resize images to this side in pixels.", metavar="N")
 ]
 Channels = Annotated[int | None, typer.Option(help="Read as grey (1) or RGB (3).", metavar="1|3")]
+SkipCorrupt = Annotated[
+    bool, typer.Option("--skip-corrupt", help="Leave out images that cannot be decoded.")
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(

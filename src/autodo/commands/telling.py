@@ -36,7 +36,7 @@ def told(interrupted: object) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def telling(command: Callable[..., None], interrupted: str) -> Callable[..., None]:
+def telling(command: Callable[..., None], interrupted: object) -> Callable[..., None]:
     """A command of another module, with its errors and Ctrl-C told like those of ours."""
 
     @functools.wraps(command)

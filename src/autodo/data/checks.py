@@ -19,6 +19,7 @@ from autodo.data.duplicates import Pairs, shared_images
 from autodo.data.examples import Examples
 from autodo.data.labels import check_range, check_same_names, settle_names
 from autodo.data.map_images import MapImages, Progress, read_dataset
+from autodo.data.pixels import to_unit
 from autodo.errors import InputError
 
 
@@ -99,6 +100,10 @@ def _check_map_style(dataset: Any, name: str) -> None:
         )
 
 
+FAR_ABOVE_ONE = 16.0
+"""What pixels that were divided by 255, and perhaps standardised after, do not reach."""
+
+
 class SharedImages(UserWarning):
     """The same images are in two sets."""
 
@@ -113,6 +118,7 @@ def check_pair(
     sets = {"train": train, "trusted": trusted} | ({"test": test} if test is not None else {})
     for name, data in list(sets.items())[1:]:
         _check_shape(train, data, name)
+        _check_range_of_pixels(train, data, name)
         check_same_names(train.class_names, data.class_names, names=("train", name))
     _check_classes(train, trusted)
     if test is not None:
@@ -136,6 +142,28 @@ def _check_shape(train: Examples | MapImages, data: Examples | MapImages, name: 
             if channels
             else "resize both to the same size (--image-size)",
         )
+
+
+def _check_range_of_pixels(
+    train: Examples | MapImages, data: Examples | MapImages, name: str
+) -> None:
+    """One set of 0 .. 255 as floats beside one of 0 .. 1, as whole numbers are read, is a slip."""
+    if not (isinstance(train, Examples) and isinstance(data, Examples)):
+        return
+    high = [_highest(train), _highest(data)]
+    if (high[0] > FAR_ABOVE_ONE) != (high[1] > FAR_ABOVE_ONE):
+        called = name if high[1] > FAR_ABOVE_ONE else "train"
+        raise InputError(
+            f"pixels of train reach up to {high[0]:.4g} and those of {name} up to {high[1]:.4g}",
+            "one network sees both (whole numbers of 0 .. 255 are read as 0 .. 1, others as they "
+            "are)",
+            f"divide the pixels of {called} by 255, or store them as whole numbers",
+        )
+
+
+def _highest(data: Examples) -> float:
+    """The largest pixel of some of the images, as they are given to a network."""
+    return float(to_unit(data.images[:1000]).max())
 
 
 def _check_classes(train: Examples | MapImages, trusted: Examples | MapImages) -> None:

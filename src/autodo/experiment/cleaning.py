@@ -15,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from torch import Tensor, nn
 
 from autodo.config import Config
-from autodo.data import Examples
+from autodo.data import Examples, wording
 from autodo.errors import InputError
 from autodo.experiment.methods import BuildModel, logit_adjusted, train, without_learning
 from autodo.experiment.score import Score, label_scores, logits_of, network_score
@@ -63,6 +63,12 @@ def out_of_fold(
 ) -> np.ndarray:
     """(N, C) probabilities of every training point by a network that has not seen it."""
     labels = task.train.labels.numpy()
+    if len(labels) < FOLDS:
+        raise InputError(
+            f"train has {wording.count(len(labels), 'example')}",
+            f"cleanlab wants probabilities out of {FOLDS} folds",
+            "add examples, or leave it out with --skip cleanlab",
+        )
     settings = dataclasses.replace(without_learning(config), trusted_joins_training=True)
     result = np.zeros((len(labels), task.train.num_classes), np.float32)
     folds = _folds(labels, config.seed)

@@ -8,24 +8,29 @@ beside it the table of what there is so far (``verdict``).
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import io
 import json
+import tomllib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from rich.console import Console
+from rich.markup import escape
 from torch import nn
 
 from autodo.config import Config
-from autodo.data.checks import SharedImages, check_pair, open_dataset
+from autodo.data.checks import SharedImages, check_pair
 from autodo.data.examples import Examples
 from autodo.data.labels import as_labels
+from autodo.data.map_images import MapImages
 from autodo.data.randomness import borrowed
+from autodo.data.wording import some
 from autodo.errors import InputError, RunFolderError
 from autodo.experiment.cleaning import run_cleanlab
 from autodo.experiment.methods import (
@@ -38,10 +43,11 @@ from autodo.experiment.methods import (
     run_autodo,
     run_baseline,
 )
+from autodo.experiment.own_task import check_truth, identified
 from autodo.experiment.score import Score, Scores
 from autodo.experiment.task import Task
 from autodo.experiment.verdict import markdown, table, verdict
-from autodo.fitting import describe
+from autodo.fitting import checked_head, open_sets
 from autodo.train.files import write_text
 
 
@@ -75,6 +81,7 @@ class Comparison:
         self.setting, self.title = json.loads(json.dumps(setting)), title
         self.scores: Scores = {}
         self.file = None if out is None else out / "compare.json"
+        self.overwrite = overwrite
         if self.file is not None and self.file.is_file() and not overwrite:
             self._take_up(self.file)
         elif out is not None and out.exists() and not out.is_dir():
@@ -85,10 +92,12 @@ class Comparison:
     def _take_up(self, file: Path) -> None:
         try:
             stored = json.loads(file.read_text(encoding="utf-8"))
-            before, rows = stored["setting"], stored["runs"]
-        except (ValueError, KeyError) as error:
+            before, scores = dict(stored["setting"]), stored_scores(stored["runs"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunFolderError(
-                f"'{file}' is no comparison", str(error), "choose another --out"
+                f"'{file}' is no comparison",
+                f"it cannot be read: {error!r}",
+                "choose another --out, or start anew with --overwrite",
             ) from error
         changed = sorted(
             k for k in before.keys() | self.setting.keys() if before.get(k) != self.setting.get(k)
@@ -96,12 +105,39 @@ class Comparison:
         if changed:
             k = changed[0]
             raise RunFolderError(
-                f"'{file}' holds a comparison with another {k}: "
-                f"{before.get(k)!r}, and now it is {self.setting.get(k)!r}",
+                f"'{file}' holds a comparison with another {k}"
+                + _differences(before.get(k), self.setting.get(k)),
                 "scores of different settings do not belong in one table",
                 "choose another --out, or start anew with --overwrite",
             )
-        self.scores = stored_scores(rows)
+        self.scores = scores
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """The folder, which no other comparison writes to meanwhile."""
+        if self.file is None:
+            yield
+            return
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.file.with_name(".compare.lock"))
+        try:
+            lock.acquire(blocking=False)
+        except Timeout as error:
+            raise RunFolderError(
+                f"another comparison is writing to '{self.file.parent}'",
+                "each would lose what the other finds",
+                "wait for it, or choose another --out",
+            ) from error
+        try:
+            if self.overwrite:
+                self.file.unlink(missing_ok=True)
+                self.file.with_suffix(".md").unlink(missing_ok=True)
+                self.overwrite = False
+            elif self.file.is_file():
+                self._take_up(self.file)  # what another has found since
+            yield
+        finally:
+            lock.release()
 
     def add(self, method: str, seed: int, score: Score) -> None:
         """Keep a score, on disk before anything else happens."""
@@ -129,8 +165,8 @@ class Comparison:
 
     def show(self, console: Console) -> None:
         """The table and the sentence."""
-        console.print(table(self.scores, f"{self.title}: in %"))
-        console.print(verdict(self.scores), soft_wrap=True)
+        console.print(table(self.scores, escape(f"{self.title}: in %")))
+        console.print(verdict(self.scores), soft_wrap=True, markup=False)
 
     def run(
         self,
@@ -144,23 +180,28 @@ class Comparison:
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Whatever of ``methods`` x ``seeds`` is missing."""
-        missing = [
-            (seed, name)
-            for seed in range(seeds)
-            for name in methods
-            if seed not in self.scores.get(name, {})
-        ]
-        made: tuple[int, Task] | None = None
-        for k, (seed, name) in enumerate(missing):
-            if made is None or made[0] != seed:
-                made = seed, make_task(seed)
-            task = made[1]
-            tell(f"{k + 1} of {len(missing)}: {name}, seed {seed}{self._left(missing[k:])}")
-            settings = dataclasses.replace(config, seed=seed)
-            score = run_method(name, task, settings, build(task, seed), progress=progress)
-            self.add(name, seed, score)
-        if not missing:  # a folder of before there was a table, or of another title
-            self._write_table()
+        for seed in range(1, seeds):
+            make_task(seed)  # what is wrong with one is known before hours of training
+        task = make_task(0)
+        checked_head(build(task, 0)(), None, task.train, config, task.train.num_classes)
+        with self._held():
+            missing = [
+                (seed, name)
+                for seed in range(seeds)
+                for name in methods
+                if seed not in self.scores.get(name, {})
+            ]
+            made = 0, task
+            for k, (seed, name) in enumerate(missing):
+                if made[0] != seed:
+                    made = seed, make_task(seed)
+                tell(f"{k + 1} of {len(missing)}: {name}, seed {seed}{self._left(missing[k:])}")
+                settings = dataclasses.replace(config, seed=seed)
+                build_one = build(made[1], seed)
+                score = run_method(name, made[1], settings, build_one, progress=progress)
+                self.add(name, seed, score)
+            if not missing:  # a folder of before there was a table, or of another title
+                self._write_table()
 
     def _left(self, missing: Sequence[tuple[int, str]]) -> str:
         """How long these runs will take, as far as other seeds of every method tell."""
@@ -170,6 +211,21 @@ class Comparison:
             mean(run.seconds for run in self.scores[name].values()) for _, name in missing
         )
         return f", about {max(1, round(seconds / 60))} min left"
+
+
+def _differences(before: Any, now: Any) -> str:
+    """What is another, of a setting in TOML its fields.
+
+    >>> _differences("lr = 0.1\\nepochs = 3\\n", "lr = 0.2\\nepochs = 3\\n")
+    ': lr was 0.1 and is now 0.2'
+    """
+    try:
+        one, other = tomllib.loads(before), tomllib.loads(now)
+    except (TypeError, AttributeError, tomllib.TOMLDecodeError):
+        return f": {before!r}, and now it is {now!r}"
+    fields = sorted(k for k in one.keys() | other.keys() if one.get(k) != other.get(k))
+    told = (f"{k} was {one.get(k)!r} and is now {other.get(k)!r}" for k in fields)
+    return f": {some(told)}"
 
 
 def stored_scores(rows: Sequence[Mapping[str, Any]]) -> Scores:
@@ -207,23 +263,16 @@ def compare(
         out: a folder in which every finished run is kept, and taken up again.
     """
     config = Config() if config is None else config
-    sets = {
-        name: in_memory(data, name)
-        for name, data in (("train", train), ("trusted", trusted), ("test", test))
-    }
+    check_methods(methods, seeds)
+    opened = open_sets(train, trusted, test, None, progress)
+    sets = {name: _in_memory(data) for name, data in opened.items()}
     for warning in check_pair(sets["train"], sets["trusted"], test=sets["test"]):
         warnings.warn(warning, SharedImages, stacklevel=2)
     truth = None if true_labels is None else as_labels(true_labels, name="true_labels")
-    if truth is not None and len(truth) != len(sets["train"]):
-        raise InputError(
-            f"there are {len(truth):,} true labels and train has {len(sets['train']):,} examples",
-            "there must be one for each, in the order of train",
-            "check that they belong to this set",
-        )
-    task = Task(**sets, true_labels=truth)
-    about = describe({**sets})
     if truth is not None:
-        about["true_labels"] = hashlib.blake2b(truth.numpy().tobytes(), digest_size=16).hexdigest()
+        check_truth(truth, sets["train"], "true_labels")
+    task = Task(**sets, true_labels=truth)
+    about = identified(task)
     settings = dataclasses.replace(config, seed=0).to_toml()
     comparison = Comparison(
         None if out is None else Path(out), {**about, "config": settings}, overwrite=overwrite
@@ -241,11 +290,24 @@ def compare(
     return comparison
 
 
-def in_memory(data: Any, name: str) -> Examples:
+def check_methods(methods: Sequence[str], seeds: int) -> None:
+    """Refuse what cannot be run."""
+    chosen = [methods] if isinstance(methods, str) else list(methods)
+    unknown = [name for name in chosen if name not in METHODS]
+    if unknown or not chosen or isinstance(methods, str):
+        raise InputError(
+            f"there is no method '{unknown[0]}'" if unknown else f"methods is {methods!r}",
+            f"the methods are: {'; '.join(METHODS)}",
+            "name some of them, in a list",
+        )
+    if seeds < 1:
+        raise InputError(f"seeds is {seeds}", "each method is run at least once", "use 3")
+
+
+def _in_memory(data: Examples | MapImages) -> Examples:
     """A dataset as Examples, read whole."""
-    opened = open_dataset(data, name=name)
-    if isinstance(opened, Examples):
-        return opened
+    if isinstance(data, Examples):
+        return data
     with borrowed(0):  # random transforms draw the same when a comparison is taken up
-        images = torch.stack([opened[i][0] for i in range(len(opened))])
-    return Examples.from_arrays(images, opened.labels, opened.class_names, opened.ids, name=name)
+        images = torch.stack([data[i][0] for i in range(len(data))])
+    return Examples.from_arrays(images, data.labels, data.class_names, data.ids, name=data.name)

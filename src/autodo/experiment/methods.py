@@ -17,11 +17,9 @@ from torch import nn
 
 from autodo.config import Config
 from autodo.data import Examples
-from autodo.data.pixels import to_unit
 from autodo.experiment.score import Score, label_scores, network_score
 from autodo.experiment.task import Task
-from autodo.fitting import fit
-from autodo.models.head import find_head
+from autodo.fitting import checked_head, fit
 from autodo.result import Result
 from autodo.train.loop import Trainer
 from autodo.train.phases import plan
@@ -130,7 +128,7 @@ def train(
     title: str = "training",
 ) -> nn.Module:
     """A network trained as ``config`` says, with nothing kept but the network."""
-    head = find_head(model, to_unit(data.images[:2]))
+    head = checked_head(model, None, data, config, data.num_classes)
     trainer = Trainer(model, head, data, trusted, config)
     with reporting(progress, total=trainer.total_steps, title=title) as reporter:
         trainer.on_step = reporter.step

@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from autodo.data import Examples, stratified_split
 from autodo.data.checks import SharedImages, check_pair
 from autodo.data.distort import Distortion
 from autodo.data.label_file import read_labels
+from autodo.data.labels import check_range
 from autodo.errors import InputError
 from autodo.experiment.task import Task
+from autodo.fitting import describe
 
 HELD_OUT = 1
 """Seed of the points that are held out for choosing, whatever that of the task."""
@@ -42,19 +45,19 @@ def task_maker(
     before all else, the same for every seed, on which settings can be chosen without the test set.
     ``true_labels`` is a file of the training labels as they should be.
     """
-    if test.isdigit() and distortion is None:
+    if test.isdecimal() and distortion is None:
         raise InputError(
             f"--test is the number {test}",
             "labels that are held out of a training set are as messy as the rest of it",
             "name a test set; a number goes with --distortion of a clean set",
         )
     whole, where = load(train, "train"), None
-    if test.isdigit():
+    if test.isdecimal():
         where, held = stratified_split(whole.labels, int(test), seed=HELD_OUT)
         whole, final = whole.subset(where), whole.subset(held)
     else:
         final = load(test, "test")
-    size = int(trusted) if trusted.isdigit() else None
+    size = int(trusted) if trusted.isdecimal() else None
     if size is not None and distortion is None and true_labels is None:
         warnings.warn(
             f"the {size:,} trusted points are taken out of train, with the labels they have there: "
@@ -69,13 +72,10 @@ def task_maker(
             "give one of the two",
         )
     kind = None if distortion is None else Distortion.parse(distortion)
-    truth = None if true_labels is None else read_labels(true_labels, None)
-    if truth is not None and len(truth) != len(whole):
-        raise InputError(
-            f"'{true_labels}' has {len(truth):,} labels and train has {len(whole):,} examples",
-            "there must be one for each, in the order of train",
-            "check that the file belongs to this set",
-        )
+    truth = None
+    if true_labels is not None:
+        truth = read_labels(true_labels, None)
+        check_truth(truth, whole, f"'{true_labels}'")
 
     def make(seed: int) -> Task:
         index, known, chosen, positions = torch.arange(len(whole)), truth, given, where
@@ -96,20 +96,24 @@ def task_maker(
     first = make(0)
     for warning in check_pair(first.train, first.trusted, test=first.test):
         warnings.warn(warning, SharedImages, stacklevel=2)
-    about = {
-        "train": len(first.train),
-        "trusted": len(first.trusted),
-        "test": len(first.test),
-        "classes": list(whole.class_names),
-        "distortion": distortion,
-        "fingerprint": _fingerprint(first),
-    }
-    return make, about
+    return make, {**identified(first), "distortion": distortion}
 
 
-def _fingerprint(task: Task) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for data in (task.train, task.trusted, task.test):
-        digest.update(data.labels.numpy().tobytes())
-        digest.update("\n".join(data.ids).encode())
-    return digest.hexdigest()
+def check_truth(truth: Tensor, train: Examples, called: str) -> None:
+    """Refuse labels (N,) that cannot be what those of train should be."""
+    if len(truth) != len(train):
+        raise InputError(
+            f"{called} has {len(truth):,} labels and train has {len(train):,} examples",
+            "there must be one for each, in the order of train",
+            "check that the file belongs to this set",
+        )
+    check_range(truth, train.num_classes, name=called)
+
+
+def identified(task: Task) -> dict[str, Any]:
+    """Sizes, classes and fingerprints: what runs of one table must have in common."""
+    about = describe({"train": task.train, "trusted": task.trusted, "test": task.test})
+    if task.true_labels is not None:
+        truth = hashlib.blake2b(task.true_labels.numpy().tobytes(), digest_size=16)
+        about["true_labels"] = truth.hexdigest()
+    return about

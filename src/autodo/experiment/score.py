@@ -54,7 +54,7 @@ def network_score(model: nn.Module, task: Task, seconds: float) -> Score:
     predicted = logits_of(model, task.test.images).argmax(-1)
     miss = predicted != task.test.labels
     rare = torch.isin(task.test.labels, task.rare)
-    counts = confusion(task.test.labels.numpy(), predicted.numpy(), task.test.num_classes)
+    counts = confusion(task.test.labels.numpy(), predicted.numpy(), task.train.num_classes)
     return Score(
         test_error=float(miss.float().mean()),
         rare_error=float(miss[rare].float().mean()) if rare.any() else 0.0,

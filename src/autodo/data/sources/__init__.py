@@ -19,6 +19,7 @@ from autodo.data.cache import default_folder, read_cached
 from autodo.data.digits import load_digits_part
 from autodo.data.examples import Examples
 from autodo.data.gather import read
+from autodo.data.labels import default_names
 from autodo.data.map_images import Progress
 from autodo.data.reading import OnSkipped, Reading, Skipped
 from autodo.data.sources.layouts import READABLE, Wanted, open_path
@@ -90,6 +91,8 @@ def load(
         contents = read_cached(found, reading, folder)
     if contents.skipped:
         _tell(contents.skipped, name, on_skipped)
+    if class_names is not None and contents.class_names is None and known is None:
+        _tell_numbers(class_names, name)
     # Names say which classes there are; where a file has none, the name of the dataset does.
     nameless = class_names is None and contents.class_names is None
     return contents.examples(
@@ -112,6 +115,17 @@ def _check_name(source: str | os.PathLike[str], name: str) -> None:
         f"{READABLE} files",
         f"perhaps you mean {' or '.join(near)}" if near else "check the spelling or the path",
     )
+
+
+def _tell_numbers(class_names: Sequence[str], name: str) -> None:
+    """Numbers are places in a list of names that the set itself does not have."""
+    if tuple(class_names) != default_names(len(class_names)):
+        taken = (f"{label} is taken for '{called}'" for label, called in enumerate(class_names))
+        warnings.warn(
+            f"labels of {name} are numbers and the classes of train have names: "
+            f"{wording.some(taken, limit=3)}. Give {name} names, too, if they mean something else.",
+            stacklevel=3,
+        )
 
 
 def _tell(skipped: Sequence[Skipped], name: str, on_skipped: OnSkipped | None) -> None:
