@@ -102,6 +102,14 @@ def test_every_kind_of_array_is_taken(kind: str, quick: pa.Table, tmp_path: Path
     assert run(data, **QUICK).equals(quick)
 
 
+def test_the_order_in_memory_changes_no_bit() -> None:
+    x = DATA.embeddings + np.float32(0.1) * np.sqrt(DATA.embeddings)
+    columns = replace(
+        DATA, embeddings=np.asfortranarray(x), trusted=np.asfortranarray(DATA.trusted)
+    )
+    assert run(columns, **QUICK).equals(run(replace(DATA, embeddings=x), **QUICK))
+
+
 def test_points_beyond_the_sample_are_judged_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIT_POINTS", 150)
     suspicion = -run()["label_score"].to_numpy()

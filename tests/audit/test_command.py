@@ -123,6 +123,13 @@ def test_ids_come_from_a_column_or_are_rows_of_the_file() -> None:
     assert pq.read_table("points.parquet")["id"].to_pylist() == numbers
 
 
+def test_a_column_of_numbers_names_the_points_too(files: None) -> None:
+    numbers = np.arange(200) + 5000
+    pq.write_table(table(DATA.embeddings, DATA.given, id=numbers), "train.parquet")
+    assert audit("train.parquet", "--trusted", "trusted.parquet", "-q").exit_code == 0
+    assert pq.read_table("points.parquet")["id"].to_pylist() == list(map(str, numbers))
+
+
 def test_class_names_of_the_hub_are_shown_and_kept(files: None) -> None:
     names = [f"digit-{c}" for c in range(10)]
     feature = {"label": {"_type": "ClassLabel", "names": names}}
@@ -198,6 +205,19 @@ def test_the_files_of_a_folder_are_one_set(files: None) -> None:
     assert pq.read_table("points.parquet")["id"].to_pylist() == numbers
 
 
+def test_parts_of_several_number_types_keep_their_fractions(files: None) -> None:
+    x = DATA.embeddings.copy()
+    x[100:] += np.float32(0.25)
+    pq.write_table(table(x, DATA.given), "train.parquet")
+    audit("train.parquet", "--trusted", "trusted.parquet", "-q")
+    expected = pq.read_table("points.parquet")
+    Path("parts").mkdir()
+    pq.write_table(table(x[:100].astype(np.int8), DATA.given[:100]), "parts/0.parquet")
+    pq.write_table(table(x[100:], DATA.given[100:]), "parts/1.parquet")
+    audit("parts", "--trusted", "trusted.parquet", "--overwrite", "-q")
+    assert pq.read_table("points.parquet").equals(expected)
+
+
 def test_csv_is_written_on_request(files: None) -> None:
     result = audit("train.parquet", "--trusted", "trusted.parquet", "--out", "points.csv")
     assert result.exit_code == 0, result.output
@@ -216,6 +236,36 @@ def test_an_existing_table_is_left_alone(files: None) -> None:
     refused(audit(*line, "folder.parquet", "--overwrite"), "it is a folder")
     refused(audit(*line, "nowhere/points.parquet"), "'nowhere' does not exist")
     refused(audit(*line, "points.xlsx"), ".parquet or .csv")
+
+
+@pytest.mark.parametrize(
+    ("line", "out"),
+    [
+        (["points.parquet"], "points.parquet"),
+        (["points.parquet"], "link.parquet"),
+        (["train.parquet", "--trusted", "points.parquet"], "points.parquet"),
+        (["parts", "--trusted", "trusted.parquet"], "link.parquet"),
+    ],
+)
+def test_what_is_read_is_not_replaced(files: None, line: list[str], out: str) -> None:
+    Path("parts").mkdir()
+    for file in ("points.parquet", "parts/0.parquet"):
+        pq.write_table(both(), file)
+    Path("link.parquet").symlink_to("parts/0.parquet" if line[0] == "parts" else "points.parquet")
+    result = audit(*line, "--out", out, "--overwrite")
+    assert result.exit_code == 2
+    assert f"'{out}', a file that is read" in result.stderr
+    assert pq.read_table("points.parquet").equals(pq.read_table("parts/0.parquet"))
+
+
+def test_a_table_among_the_parts_that_are_read_is_refused() -> None:
+    Path("parts/train").mkdir(parents=True)
+    pq.write_table(both(), "parts/train/0.parquet")
+    for folder in ("parts", "parts/train", "parts/../parts"):
+        refused(
+            audit("parts", "--out", f"{folder}/p.parquet"), "in the folder 'parts'", "a part of"
+        )
+    assert audit("parts", "--out", "parts/train/p.csv", "-q").exit_code == 0
 
 
 def test_a_failed_write_leaves_nothing(files: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,7 +330,7 @@ def test_names_beside_numbers(files: None) -> None:
 def test_without_trusted_points(files: None) -> None:
     refused(audit("train.parquet"), "no column trusted", "--trusted")
     np.savez("part.npz", embeddings=DATA.embeddings, labels=DATA.given)
-    refused(audit("part.npz"), "no embedding array", "--trusted")
+    refused(audit("part.npz"), "no arrays trusted_embeddings and trusted_labels", "--trusted")
     for value, word in ((True, "every"), (False, "no")):
         marked = table(DATA.embeddings, DATA.given, trusted=[value] * 200)
         pq.write_table(marked, "marked.parquet")
@@ -298,8 +348,29 @@ def test_columns_that_do_not_fit(files: None) -> None:
     marked = table(DATA.embeddings, DATA.given, trusted=DATA.given)
     pq.write_table(marked, "marked.parquet")
     refused(audit("marked.parquet"), "int64", "true or false")
+    for labels in (DATA.given > 4, DATA.given / 1):
+        for more in ({}, {"id": np.arange(200)}):
+            pq.write_table(table(DATA.embeddings, labels, **more), "odd.parquet")
+            kind = str(pa.array(labels).type)
+            refused(
+                audit("odd.parquet", *line[1:]), f"column label of 'odd.parquet' is of type {kind}"
+            )
+    deep = pa.array(DATA.embeddings.reshape(200, 8, 8).tolist())
+    pq.write_table(pa.table({"embedding": deep, "label": DATA.given}), "deep.parquet")
+    refused(audit("deep.parquet", *line[1:]), "column embedding", "list<element: list<")
     pq.write_table(pa.table({"label": DATA.given}), "bare.parquet")
     refused(audit("bare.parquet"), "no embedding column", "label (int64)")
+
+
+def test_arrays_that_do_not_fit(files: None) -> None:
+    def bad(**arrays: object) -> Result:
+        held = {"embeddings": DATA.embeddings, "labels": DATA.given, **arrays}
+        np.savez("bad.npz", **held)  # type: ignore[arg-type]
+        return audit("bad.npz", "--trusted", "trusted.parquet")
+
+    refused(bad(embeddings=DATA.embeddings.reshape(200, 8, 8)), "shape (200, 8, 8)", "reshape")
+    refused(bad(labels=DATA.given > 4), "bools such as")
+    refused(bad(class_names="cat,dog"), "class_names of 'bad.npz' has the shape ()", "one name per")
 
 
 def test_rows_that_do_not_fit(files: None) -> None:
@@ -317,6 +388,14 @@ def test_rows_that_do_not_fit(files: None) -> None:
     refused(spoilt(17, embedding=[None] * 64), "train[17]", "not finite")
     refused(spoilt(17, embedding=[float("nan")] * 64), "train[17]", "not finite")
     refused(spoilt(17, label=-1), "negative")
+    refused(spoilt(17, label=10**6), "reach 1,000,000, of 260 examples", "look like ids")
+    mixed = both().to_pydict()
+    place = next(i for i in range(50, 260) if not mixed["trusted"][i])
+    mixed["embedding"][place][0] = float("nan")
+    pq.write_table(pa.table(mixed), "mixed.parquet")
+    refused(audit("mixed.parquet"), f"('{mixed['path'][place]}')", "not finite")
+    pq.write_table(pa.table(mixed).drop_columns(["path"]), "mixed.parquet")
+    refused(audit("mixed.parquet"), f"('{place}')", "not finite")
     pq.write_table(table(DATA.embeddings, DATA.given).slice(0, 0), "empty.parquet")
     refused(audit("empty.parquet", "--trusted", "trusted.parquet"), "no rows")
 

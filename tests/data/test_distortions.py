@@ -183,8 +183,10 @@ def test_labels_are_read_from_arrays(tmp_path: Path) -> None:
         (
             "a.txt",
             b"0\n1\ncat\n",
-            r"1 of the 3 labels .*no whole numbers, the first 'cat' for example 2",
+            r"1 of the 3 labels .*is no whole number, the first 'cat' for example 2",
         ),
+        ("a.txt", b"0\ncat\ndog\n", r"2 of the 3 labels .*are no whole numbers, the first 'cat'"),
+        ("a.csv", "label\nché\n".encode("latin-1"), r"a\.csv' cannot be read as text.*UTF-8"),
         ("a.csv", b"a,b\n0,1\n", r"2 columns that may be the label"),
         ("a.npz", b"PK", r"cannot be read"),
         ("a.xls", b"", r"\.npz, \.npy, \.csv and \.txt"),

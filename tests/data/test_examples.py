@@ -116,6 +116,12 @@ def test_labels_out_of_range_are_named_by_index_and_id() -> None:
         Examples.from_arrays(torch.rand(1, 4, 4), [-1], name="mine")
 
 
+def test_labels_that_look_like_ids_are_refused_before_they_fill_the_memory() -> None:
+    with pytest.raises(InputError, match=r"labels of mine reach 1,000,000, of 2 examples.*ids"):
+        Examples.from_arrays(torch.rand(2, 4, 4), [1, 10**6], name="mine")
+    assert Examples.from_arrays(torch.rand(2, 4, 4), [1, 21_840]).num_classes == 21_841
+
+
 def test_pixels_that_are_not_finite_are_named_with_their_number() -> None:
     images = torch.rand(6, 1, 4, 4)
     images[2, 0, 0, :3] = float("nan")

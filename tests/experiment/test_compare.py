@@ -354,8 +354,11 @@ def test_a_file_of_labels_must_be_of_this_very_set(files: Path, tmp_path: Path) 
     labels = np.load(files / "train.npz")["labels"]
     np.save(tmp_path / "longer.npy", np.concatenate([labels, labels[:1]]))
     names = str(files / "train.npz"), str(files / "test.npz"), str(files / "test.npz")
-    with pytest.raises(InputError, match="301 labels for 300 examples"):
-        task_maker(load, *names, distortion=f"1-file:{tmp_path / 'longer.npy'}")
+    for trusted in (names[1], "60"):
+        with pytest.raises(InputError, match="has 301 labels and train has 300 examples"):
+            task_maker(
+                load, names[0], trusted, names[2], distortion=f"1-file:{tmp_path / 'longer.npy'}"
+            )
 
 
 def test_from_python_with_any_dataset() -> None:

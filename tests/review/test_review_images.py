@@ -150,6 +150,21 @@ def test_numbered_examples_are_known_by_their_labels(tmp_path: Path) -> None:
         places(images, ids, (labels + 1) % 10)
 
 
+@pytest.mark.parametrize("encoded", [False, True])
+def test_trusted_rows_whose_labels_are_names_are_shown(folder_run: Path, encoded: bool) -> None:
+    files = sorted((photos(folder_run) / "trusted").rglob("*.png"))
+    names = pa.array([file.parent.name for file in files])
+    table = {
+        "image": [file.read_bytes() for file in files],
+        "label": names.dictionary_encode() if encoded else names,
+    }
+    path = folder_run.parent / "trusted.parquet"
+    pq.write_table(pa.table(table), path)
+    trusted = open_galleries(Run.open(folder_run), trusted=Origin.of(path))["trusted"]
+    assert trusted.note == ""
+    assert shown(trusted, 5).size == (SIZE, SIZE)
+
+
 def test_photographs_are_upright_and_not_decoded_in_full_for_a_thumbnail(tmp_path: Path) -> None:
     photo = Image.new("RGB", (1600, 800), "navy")
     exif = Image.Exif()

@@ -81,16 +81,11 @@ def audit(
     """
     sets = {"train": labels, "trusted": trusted_labels}
     (labels, trusted_labels), class_names = number(sets, class_names)
-    train = as_embeddings(embeddings, labels, name="train")
+    ids = None if ids is None else list(map(str, ids))
+    train = as_embeddings(embeddings, labels, name="train", ids=ids)
     trusted = as_embeddings(trusted_embeddings, trusted_labels, name="trusted")
     names = check_together(train, trusted, num_classes=num_classes, class_names=class_names)
     _check_settings(rounds=rounds, folds=folds, weight_lr=weight_lr)
-    if ids is not None and len(ids) != len(train):
-        raise InputError(
-            f"{len(ids):,} ids for {len(train):,} embeddings",
-            "each point has one id",
-            "give as many of each, or leave the ids out",
-        )
     # Heads know the classes that occur; every one of train occurs in trusted.
     classes = trusted.labels.unique()
     steps = rounds + 3 + math.ceil(len(train) / FIT_POINTS)
@@ -108,7 +103,7 @@ def audit(
     size = worth.square().mean().sqrt().clamp_min(torch.finfo(worth.dtype).tiny)
     columns = {
         "index": pa.array(np.arange(len(train))),
-        "id": pa.array(map(str, range(len(train)) if ids is None else ids), pa.string()),
+        "id": pa.array(map(str, range(len(train))) if ids is None else ids, pa.string()),
         "given_label": pa.array(train.labels.numpy()),
         "suggested_label": pa.array(suggested.numpy()),
         "label_score": pa.array(score.numpy()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,7 +70,7 @@ def audit(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
 ) -> None:
     """Find wrong labels from embeddings: no images, no training, seconds on a CPU."""
-    _check_out(out, overwrite)
+    _check_out(out, overwrite, [place for place in (file, trusted) if place is not None])
     from autodo.auditing.audit import audit
     from autodo.auditing.files import Names, read_pair
     from autodo.train.files import write_with
@@ -93,13 +94,15 @@ def audit(
         _summarise(points, out)
 
 
-def _check_out(out: Path, overwrite: bool) -> None:
+def _check_out(out: Path, overwrite: bool, inputs: Sequence[Path]) -> None:
     if out.suffix not in (".parquet", ".csv"):
         raise InputError(
             f"--out is '{out}'",
             "the points table is written as .parquet or .csv",
             "let its name end in .parquet",
         )
+    for place in inputs:
+        _check_apart(out, place)
     if out.is_dir() or (out.exists() and not overwrite):
         raise InputError(
             f"'{out}' already exists",
@@ -112,6 +115,30 @@ def _check_out(out: Path, overwrite: bool) -> None:
             f"the folder '{out.parent}' does not exist",
             "the points table is to be written into it",
             "make it, or name another file with --out",
+        )
+
+
+def _check_apart(out: Path, place: Path) -> None:
+    """Refuse a table that would replace what is read at ``place``, or be read with it later."""
+    parts = [place]
+    if place.is_dir():
+        from autodo.data.sources.layouts import parquet_sets
+
+        parts = [
+            f for found in parquet_sets(place).values() for files in found.values() for f in files
+        ]
+        folders = [place, *(part.parent for part in parts)]
+        if out.suffix == ".parquet" and out.parent.resolve() in {f.resolve() for f in folders}:
+            raise InputError(
+                f"--out is '{out}', in the folder '{place}' that is read",
+                "the points table would be taken for a part of the embeddings the next time",
+                "name a file in another folder with --out",
+            )
+    if out.is_file() and any(part.is_file() and out.samefile(part) for part in parts):
+        raise InputError(
+            f"--out is '{out}', a file that is read",
+            "the points table would replace the embeddings in it",
+            "name another file with --out",
         )
 
 

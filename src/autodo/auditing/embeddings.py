@@ -34,6 +34,8 @@ class LabelledEmbeddings:
     labels: Tensor
     """(N,) int64."""
     name: str
+    ids: Sequence[str] | None = None
+    """N, what errors call the examples beside their place."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -46,7 +48,8 @@ class LabelledEmbeddings:
         """Some rows after the other as float32, with where they are."""
         for start in range(0, len(self), CHUNK):
             rows = slice(start, start + CHUNK)
-            yield rows, np.array(self.array[rows], dtype=np.float32)  # a map may be read-only
+            # A copy, for a map may be read-only; in one order, for sums depend on it.
+            yield rows, np.array(self.array[rows], dtype=np.float32, order="C")
 
     def take(self, index: Tensor) -> Tensor:
         """The rows ``index``, ascending, as float32: (n, D)."""
@@ -88,7 +91,9 @@ class Scale:
         return (features - self.mean) / self.deviation
 
 
-def as_embeddings(embeddings: Any, labels: Any, *, name: str) -> LabelledEmbeddings:
+def as_embeddings(
+    embeddings: Any, labels: Any, *, name: str, ids: Sequence[str] | None = None
+) -> LabelledEmbeddings:
     """Arrays, tensors or lists as LabelledEmbeddings; refuses what is no (N, D) of finite floats.
 
     ``name`` is what errors call the set.
@@ -118,7 +123,13 @@ def as_embeddings(embeddings: Any, labels: Any, *, name: str) -> LabelledEmbeddi
             "each embedding has one label",
             "give as many of each, in the same order",
         )
-    data = LabelledEmbeddings(array=array, labels=numbers, name=name)
+    if ids is not None and len(ids) != len(array):
+        raise InputError(
+            f"{len(ids):,} ids for {len(array):,} embeddings",
+            "each point has one id",
+            "give as many of each, or leave the ids out",
+        )
+    data = LabelledEmbeddings(array=array, labels=numbers, name=name, ids=ids)
     _check_finite(data)
     return data
 
@@ -137,7 +148,7 @@ def _check_finite(data: LabelledEmbeddings) -> None:
     if count:
         raise InputError(
             f"{wording.count(count, 'embedding')} of {data.name} with numbers that are not "
-            f"finite, the first {wording.example(data.name, first)}",
+            f"finite, the first {wording.example(data.name, first, data.ids)}",
             "NaN or infinity came out of the network or the file (float16 overflows at 65,504)",
             "compute them again in float32, or drop those rows",
         )
@@ -147,8 +158,8 @@ def _check_finite(data: LabelledEmbeddings) -> None:
         warnings.warn(
             f"{wording.count(len(far), 'embedding')} of {data.name} with numbers more than "
             f"{FAR:,} times as large as usual, the first "
-            f"{wording.example(data.name, int(far[0]))}: columns are standardised, so that all "
-            "others look alike beside them; drop those rows if they are mistakes",
+            f"{wording.example(data.name, int(far[0]), data.ids)}: columns are standardised, "
+            "so that all others look alike beside them; drop those rows if they are mistakes",
             stacklevel=4,
         )
 
@@ -168,9 +179,11 @@ def check_together(
             "compute both with the same network and layer",
         )
     both = torch.cat([train.labels, trusted.labels])
-    names = settle_names(both, None, name="train", num_classes=num_classes, class_names=class_names)
+    names = settle_names(
+        both, None, name="train and trusted", num_classes=num_classes, class_names=class_names
+    )
     for data in (train, trusted):
-        check_range(data.labels, len(names), name=data.name)
+        check_range(data.labels, len(names), name=data.name, ids=data.ids)
     ours, theirs = (set(data.labels.unique().tolist()) for data in (train, trusted))
     missing = sorted(ours - theirs)
     if len(theirs) < 2:

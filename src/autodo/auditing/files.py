@@ -85,18 +85,28 @@ def _npz(file: Path, names: Names, prefix: str = "") -> Columns:
             "write it again with numpy.savez(path, embeddings=..., labels=..., "
             "trusted_embeddings=..., trusted_labels=...)",
         ) from error
+    if prefix and not arrays:
+        raise InputError(
+            f"'{file}' has no arrays {prefix}embeddings and {prefix}labels, and no trusted file "
+            "is given",
+            "some points must be known to be right",
+            "name a file of trusted points with --trusted, or write these arrays too",
+        )
     types = {key: f"{a.dtype} {a.shape}" for key, a in arrays.items()}
 
     def key(what: str, given: str | None, customary: Sequence[str], dimensions: int) -> str:
         called = [prefix + name for name in customary]
+        fitting = [
+            name
+            for name, a in arrays.items()
+            if a.ndim == dimensions and a.dtype.kind in ("iufU" if name in called else "iuf")
+        ]
+        if not fitting:  # what is called so is taken, and refused later for what is wrong with it
+            given = given or next((name for name in called if name in arrays), None)
         return choose(
             what,
             types,
-            [
-                name
-                for name, a in arrays.items()
-                if a.ndim == dimensions and a.dtype.kind in ("iufU" if name in called else "iuf")
-            ],
+            fitting,
             given=given,
             customary=called,
             where=str(file),
@@ -112,6 +122,12 @@ def _npz(file: Path, names: Names, prefix: str = "") -> Columns:
     if ids is not None:
         ids = key("id", ids, ID_NAMES, 1)
     called = next((n for n in ("class_names", "classes", "label_names") if n in arrays), None)
+    if called is not None and arrays[called].ndim != 1:
+        raise InputError(
+            f"the array {called} of '{file}' has the shape {arrays[called].shape}",
+            "there is one name per class, shape (C,)",
+            f"write it as a list of names, or leave {called} out",
+        )
     return Columns(
         embeddings=embeddings,
         labels=labels,

@@ -2,7 +2,7 @@
 
 There is a column of lists of numbers, one of labels and, where the trusted points are among the
 others, a boolean column that marks them. Rows are read some at a time into one array of the type
-they are stored in.
+they are stored in, or that holds the types of all files.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _ROWS = 8192
 def read(place: Path, names: Names) -> Columns:
     """What a file holds, or the files of a folder together."""
     files, count = [place] if place.is_file() else _files(place), 0
+    kinds = []
     for file in files:
         with refused(file), pq.ParquetFile(file) as table:
             schema, rows = table.schema_arrow, table.metadata.num_rows
@@ -47,6 +48,7 @@ def read(place: Path, names: Names) -> Columns:
                 "write the column into all of them, or into none",
             )
         names, count = found, count + rows
+        kinds.append(schema.field(found.embedding).type.value_type.to_pandas_dtype())
     embedding, label, trusted = names.embedding, names.label, names.trusted
     assert embedding is not None
     assert label is not None
@@ -57,7 +59,7 @@ def read(place: Path, names: Names) -> Columns:
     places, front, back = [], 0, count
     for part, vectors in _parts(files, embedding, [c for c in (label, trusted) if c], names.id):
         if array is None:
-            array = np.empty((count, vectors.shape[1]), vectors.dtype)
+            array = np.empty((count, vectors.shape[1]), np.result_type(*kinds))
         marked = np.zeros(len(part), bool)
         if trusted is not None:
             marked = part.column(trusted).to_numpy(zero_copy_only=False)
@@ -120,8 +122,8 @@ def _choose(schema: pa.Schema, file: Path, names: Names) -> Names:
             "trusted", schema, lambda field: pa.types.is_boolean(field.type), trusted, (TRUSTED,),
             file, "it says true or false of each row",
         )  # fmt: skip
-    texts = {field.name for field in schema if is_text(field.type)} - {label}
-    ids = names.id or next((name for name in ID_NAMES if name in texts), None)
+    called = {f.name for f in schema if is_text(f.type) or pa.types.is_integer(f.type)} - {label}
+    ids = names.id or next((name for name in ID_NAMES if name in called), None)
     if ids is not None:
         ids = _column(
             "id", schema, lambda field: not pa.types.is_nested(field.type), ids, ID_NAMES, file,
@@ -142,6 +144,8 @@ def _column(
     option = f"--{what}-column"
     types = {field.name: str(field.type) for field in schema}
     fitting = [field.name for field in schema if fits(field)]
+    if not set(fitting) - set(ID_NAMES):  # what is called so is meant, though of another type
+        given = given or next((name for name in types if name.lower() in customary), None)
     chosen = choose(
         what, types, fitting, given=given, customary=customary, where=str(file), option=option
     )
@@ -149,7 +153,7 @@ def _column(
         raise InputError(
             f"column {chosen} of '{file}' is of type {types[chosen]}",
             why,
-            f"name another column with {option}",
+            f"convert it, or name another column with {option}",
         )
     return chosen
 

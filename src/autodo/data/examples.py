@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from autodo.data import pixels, wording
-from autodo.data.labels import as_labels, check_range, default_names
+from autodo.data.labels import as_labels, check_range, count_classes, default_names
 from autodo.errors import InputError
 
 _CHUNK = 1024  # images whose pixels are checked at a time: bounds the temporary memory
@@ -66,7 +66,7 @@ class Examples:
         images = pixels.as_images(images, where=name)
         labels = as_labels(labels, name=name)
         if class_names is None:
-            class_names = default_names(max(int(labels.max()) + 1, 1) if len(labels) else 0)
+            class_names = default_names(count_classes(labels, name=name) if len(labels) else 0)
         return cls(
             images=images,
             labels=labels,

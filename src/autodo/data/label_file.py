@@ -64,7 +64,12 @@ def _from_numpy(path: Path, key: str | None) -> np.ndarray:
 
 def _from_text(path: Path, key: str | None) -> np.ndarray:
     """Lines of one number, or a table whose heading names the column."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"'{path}' cannot be read as text", f"it is not UTF-8: {error}", "save it as UTF-8"
+        ) from error
     rows = [row for row in csv.reader(lines) if any(cell.strip() for cell in row)]
     column, first = 0, 0
     if rows and (len(rows[0]) > 1 or not _is_whole(rows[0][0])):
@@ -75,8 +80,9 @@ def _from_text(path: Path, key: str | None) -> np.ndarray:
     wrong = [k for k, cell in enumerate(cells) if not _is_whole(cell)]
     if wrong:
         raise InputError(
-            f"{len(wrong):,} of the {wording.count(len(cells), 'label')} in '{path}' no whole "
-            f"numbers, the first '{cells[wrong[0]]}' for example {wrong[0]}",
+            f"{len(wrong):,} of the {wording.count(len(cells), 'label')} in '{path}' "
+            f"{'is no whole number' if len(wrong) == 1 else 'are no whole numbers'}, "
+            f"the first '{cells[wrong[0]]}' for example {wrong[0]}",
             "a label is the number of a class, counted from 0",
             "number the classes 0, 1, ...",
         )

@@ -75,6 +75,23 @@ def check_range(
     )
 
 
+def count_classes(labels: Tensor, *, name: str) -> int:
+    """How many classes there are by the largest of labels (N,), where nothing else says so.
+
+    >>> count_classes(torch.tensor([0, 4, 4]), name="train")
+    5
+    """
+    largest = int(labels.max())
+    # A name each for hundreds of millions of classes would fill the memory.
+    if largest > 10 * len(labels) + 100_000:
+        raise InputError(
+            f"the labels of {name} reach {largest:,}, of {wording.count(len(labels), 'example')}",
+            "a label counts the classes from 0, and these look like ids",
+            "number the classes 0, 1, 2, ..., by one list for all sets",
+        )
+    return max(largest + 1, 1)
+
+
 def settle_names(
     labels: Tensor,
     offered: Sequence[object] | None,
@@ -97,7 +114,7 @@ def settle_names(
             )
         check_same_names(tuple(class_names), own, names=("the list of class names", name))
         return tuple(class_names)
-    needed = max(int(labels.max()) + 1, 1) if num_classes is None else num_classes
+    needed = count_classes(labels, name=name) if num_classes is None else num_classes
     right = len(own) >= needed if num_classes is None else len(own) == needed
     return own if right else default_names(needed)
 

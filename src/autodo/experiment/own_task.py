@@ -52,6 +52,9 @@ def task_maker(
             "name a test set; a number goes with --distortion of a clean set",
         )
     whole, where = load(train, "train"), None
+    kind = None if distortion is None else Distortion.parse(distortion)
+    if kind is not None and kind.labels is not None:
+        check_truth(read_labels(kind.labels, kind.labels_key), whole, f"'{kind.labels}'")
     if test.isdecimal():
         where, held = stratified_split(whole.labels, int(test), seed=HELD_OUT)
         whole, final = whole.subset(where), whole.subset(held)
@@ -71,7 +74,6 @@ def task_maker(
             "a set that is distorted here has its own labels for the truth",
             "give one of the two",
         )
-    kind = None if distortion is None else Distortion.parse(distortion)
     truth = None
     if true_labels is not None:
         truth = read_labels(true_labels, None)
@@ -100,7 +102,7 @@ def task_maker(
 
 
 def check_truth(truth: Tensor, train: Examples, called: str) -> None:
-    """Refuse labels (N,) that cannot be what those of train should be."""
+    """Refuse labels (N,) that cannot be others of the examples of train."""
     if len(truth) != len(train):
         raise InputError(
             f"{called} has {len(truth):,} labels and train has {len(train):,} examples",

@@ -20,6 +20,7 @@ from PIL import Image, ImageOps
 
 from autodo.data.examples import Examples
 from autodo.data.folder import ImageFolder
+from autodo.data.named_labels import number
 from autodo.data.pixels import convert_mode
 from autodo.data.sources.parquet import ParquetFiles
 from autodo.errors import InputError
@@ -124,6 +125,8 @@ class Rows:
                     self.group_bytes = max(self.group_bytes, size)
         self._starts = np.array(starts, np.int64)
         self.labels = np.concatenate(labels)
+        if source.is_named:
+            (self.labels,), _ = number({source.place: self.labels}, source.class_names)
         self._read: OrderedDict[int, pa.ChunkedArray] = OrderedDict()
         self._lock = threading.Lock()
 
