@@ -12,15 +12,26 @@ class AutodoError(Exception):
 
     >>> str(InputError("trusted is empty", "the folder holds no images", "add some"))
     'trusted is empty: the folder holds no images. add some.'
+    >>> str(InputError("a class is named 'cat'", "names are not numbers", "number them 0, 1, ..."))
+    "a class is named 'cat': names are not numbers. number them 0, 1, ..."
     """
 
     def __init__(self, fact: str, cause: str, cure: str) -> None:
-        self.fact, self.cause, self.cure = (part.rstrip(".") for part in (fact, cause, cure))
-        super().__init__(f"{self.fact}: {self.cause}. {self.cure}.")
+        self.fact, self.cause, self.cure = map(_without_stop, (fact, cause, cure))
+        super().__init__(f"{self.fact}: {_with_stop(self.cause)} {_with_stop(self.cure)}")
 
     def __reduce__(self) -> tuple[type[AutodoError], tuple[str, str, str]]:
         # Errors cross processes (workers, distributed runs); the default would pass one argument.
         return type(self), (self.fact, self.cause, self.cure)
+
+
+def _without_stop(part: str) -> str:
+    """The parts are joined and shown one by one; an ellipsis is part of what they say."""
+    return part if part.endswith("...") else part.rstrip(".")
+
+
+def _with_stop(part: str) -> str:
+    return part if part.endswith("...") else f"{part}."
 
 
 class InputError(AutodoError, ValueError):

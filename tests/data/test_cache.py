@@ -20,6 +20,7 @@ from made_sets import channels_first, encoded, write_parquet
 
 from autodo.data import cache, decode
 from autodo.data.sources import load
+from autodo.errors import InputError
 
 PIXELS, LABELS = made.images(40), made.labels(40)
 
@@ -174,6 +175,21 @@ def test_of_large_files_blocks_are_checked_that_are_spread(
         flip(entry(own_cache) / "images.npy", place)
         check(source)
         assert len(decoded) == before + 40
+
+
+def test_a_link_to_nothing_is_a_corrupt_file_until_it_leads_somewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "photos" / "cat"
+    folder.mkdir(parents=True)
+    (folder / "a.png").write_bytes(encoded(PIXELS[0]))
+    (folder / "b.png").symlink_to(tmp_path / "moved.png")
+    (folder / "c.png").symlink_to("c.png")
+    with pytest.raises(InputError, match=r"2 image files .* cat/b\.png \(FileNotFoundError"):
+        load(tmp_path / "photos")
+    with pytest.warns(UserWarning, match="left out 2 images"):
+        assert load(tmp_path / "photos", skip_corrupt=True).ids == ("cat/a.png",)
+    (tmp_path / "moved.png").write_bytes(encoded(PIXELS[1]))
+    with pytest.warns(UserWarning, match="left out 1 image"):
+        assert load(tmp_path / "photos", skip_corrupt=True).ids == ("cat/a.png", "cat/b.png")
 
 
 def test_an_interrupted_reading_leaves_nothing(source: Path, own_cache: Path) -> None:

@@ -166,6 +166,18 @@ def test_a_class_folder_without_images_is_named(tmp_path: Path) -> None:
     assert str(tmp_path / "dog") in message
 
 
+def test_linked_folders_inside_a_class_folder_are_passed_over_as_is_said(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    write(tmp_path / "elsewhere" / "a.png")
+    (root / "cat").mkdir(parents=True)
+    (root / "cat" / "more").symlink_to(tmp_path / "elsewhere")
+    assert "linked folders inside a class folder are passed over" in refusal(root)
+    (root / "cat" / "b.png").symlink_to(tmp_path / "elsewhere" / "a.png")
+    (root / "dog").symlink_to(tmp_path / "elsewhere")
+    (root / "dog" / "circle").symlink_to(root / "dog")
+    assert load_folder(root).ids == ("cat/b.png", "dog/a.png")
+
+
 @pytest.mark.parametrize("suffix", ["png", "jpg"])
 def test_truncated_and_corrupt_files_are_all_named_with_the_reason(
     tmp_path: Path, suffix: str

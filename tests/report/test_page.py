@@ -269,6 +269,17 @@ def test_the_command_prints_the_path(run: Path, tmp_path: Path) -> None:
     assert "is not a run" in refused.stderr
 
 
+def test_no_file_but_an_earlier_report_is_written_over(run: Path, tmp_path: Path) -> None:
+    own = shutil.copytree(run, tmp_path / "run")
+    points = (own / "points.parquet").read_bytes()
+    refused = CliRunner().invoke(app, ["report", str(own), "--out", str(own / "points.parquet")])
+    assert refused.exit_code == 2
+    assert "points.parquet' exists and is no report" in refused.stderr
+    assert (own / "points.parquet").read_bytes() == points
+    for _ in range(2):
+        page.write_report(own, tmp_path / "r.html")
+
+
 def test_projection_keeps_groups_together_and_is_kept(run: Path) -> None:
     rng = np.random.default_rng(0)
     label = np.repeat([0, 1, 2], 40)

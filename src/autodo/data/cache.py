@@ -90,8 +90,11 @@ def entry_name(source: Source, reading: Reading) -> str:
     how = [FORMAT, source.identity, reading.size, reading.crop, reading.channels]
     digest.update(json.dumps(how, sort_keys=True).encode())
     for file in source.files:
-        status = file.stat()
-        known = [str(file.resolve()), status.st_size, status.st_mtime_ns]
+        try:
+            status = file.stat()
+            known = [str(file.resolve()), status.st_size, status.st_mtime_ns]
+        except OSError as error:  # such as a link to nothing: one more file that cannot be read
+            known = [str(file.absolute()), error.errno]
         digest.update(json.dumps(known).encode())
     start = re.sub(r"[^A-Za-z0-9_.]+", "-", Path(source.place).name).strip("-.")[:40]
     return f"{start or 'set'}-{digest.hexdigest()}"

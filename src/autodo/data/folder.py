@@ -40,8 +40,10 @@ def load_folder(
 
     Class names are the sorted names of the sub-folders, or ``class_names`` (those of train),
     which the sub-folders must then match. A class folder is searched at any depth; hidden
-    entries, other file types and files beside the class folders are passed over. Of animated
-    images the first frame counts. ``image_size`` (one side or (H, W)) resizes, ``channels``
+    entries, other file types and files beside the class folders are passed over. Links to files
+    are followed and a class folder may be a link, but linked folders inside one are passed over:
+    they could lead in circles, and to the same images twice. Of animated images the first frame
+    counts. ``image_size`` (one side or (H, W)) resizes, ``channels``
     (1 or 3) converts; without them all images must agree. ``name`` is what errors call the
     set; ``progress(done, total)`` is told of each file. ``skip_corrupt`` leaves out files that
     cannot be decoded, of which ``on_skipped`` is told.
@@ -76,7 +78,8 @@ class ImageFolder:
             raise InputError(
                 f"no image in {wording.count(len(without), 'class folder')} of {name}: "
                 f"{wording.some(str(root / c) for c in without)}",
-                f"images are files that end in {' '.join(sorted(EXTENSIONS))}",
+                f"images are files that end in {' '.join(sorted(EXTENSIONS))}; "
+                "linked folders inside a class folder are passed over",
                 "put images there, or remove the folder",
             )
         self.root, self.place = root, str(root)

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from autodo.config import Config
@@ -156,7 +155,7 @@ def load_reviewed(run: str | Path) -> Learned:
     if not decisions:
         return learned
     folder = RunFolder(run)
-    final = final_labels(pq.read_table(folder.points), decisions)
+    final = final_labels(folder.read_points(), decisions)
     smoothing = Config.from_dict(folder.read_config()["config"]).smoothing
     return learned.decided(
         torch.from_numpy(final.labels),

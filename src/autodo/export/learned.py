@@ -24,7 +24,7 @@ from autodo.hyper.augment import Augment
 from autodo.hyper.dataset_model import DatasetModel
 from autodo.hyper.reweight import weights
 from autodo.hyper.symmetry import SYMMETRIES
-from autodo.train.files import atomic
+from autodo.train.files import atomic, readable
 
 FILE = "lambda.safetensors"
 NOTHING = -40.0
@@ -102,19 +102,20 @@ class Learned:
                 "the run is not finished, was written by an older version, or is no run",
                 "check the path, or finish the run with --resume",
             )
-        with safe_open(path, "pt") as file:
-            about = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return cls(
-            labels=tensors["labels"],
-            num_classes=int(about["num_classes"]),
-            weight_logits=tensors.get("weight_logits"),
-            label_logits=tensors.get("label_logits"),
-            augment_rows=tensors.get("augment_rows"),
-            augment=about["augment"],
-            magnitude=float(about["magnitude"]),
-            symmetry=about.get("symmetry", "none"),
-        )
+        with readable(path):
+            with safe_open(path, "pt") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return cls(
+                labels=tensors["labels"],
+                num_classes=int(about["num_classes"]),
+                weight_logits=tensors.get("weight_logits"),
+                label_logits=tensors.get("label_logits"),
+                augment_rows=tensors.get("augment_rows"),
+                augment=about["augment"],
+                magnitude=float(about["magnitude"]),
+                symmetry=about.get("symmetry", "none"),
+            )
 
     def __len__(self) -> int:
         return len(self.labels)

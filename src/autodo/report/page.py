@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from rich.console import Console
 
 from autodo.config import Config
@@ -32,7 +31,8 @@ from autodo.report.summaries import (
     curves,
     weight_histograms,
 )
-from autodo.train.files import write_text
+from autodo.report.view import read_table
+from autodo.train.files import readable, write_text
 
 THUMBNAIL_BYTES, STRIP_BYTES, SPRITE_BYTES, ID_BYTES = 2_600_000, 1_800_000, 2_200_000, 1_200_000
 """What pictures and names may take, so that the page stays below 15 MB (base64 adds a third)."""
@@ -49,6 +49,12 @@ def write_report(run: str | Path, out: str | Path | None = None, *, progress: bo
     path = opened.path / "report.html" if out is None else Path(out)
     if path.is_dir():
         raise InputError(f"'{path}' is a folder", "a report is one file", "name a file, x.html")
+    if path.exists() and path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(
+            f"'{path}' exists and is no report",
+            "its name does not end in .html, and a file of the run or of yours would be lost",
+            "name another file, x.html",
+        )
     write_text(path, render(opened, progress=progress))
     return path
 
@@ -157,7 +163,7 @@ def _gallery(run: Run) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]
     groups = {name: index.tolist() for name, index in standing_out(run.columns).items()}
     pictures: dict[int, bytes] = {}
     if run.view.exists:
-        table = pq.read_table(run.view.thumbnails)
+        table = read_table(run.view.thumbnails)
         pictures = dict(zip(table["index"].to_pylist(), table["image"].to_pylist(), strict=True))
     # In turn, so that a page that is full has the surest of every group.
     turns = max(map(len, groups.values()), default=0)
@@ -187,7 +193,7 @@ def _strips(run: Run) -> list[dict[str, Any]]:
     """Augmented views of an example of every class, then of single examples."""
     if not run.view.exists:
         return []
-    rows = pq.read_table(run.view.strips).to_pylist()
+    rows = read_table(run.view.strips).to_pylist()
     rows = rows[: embed.within((row["image"] for row in rows), STRIP_BYTES)]
     strips: list[dict[str, Any]] = []
     ids = run.points["id"]
@@ -203,7 +209,7 @@ def _strips(run: Run) -> list[dict[str, Any]]:
 def _map(run: Run, progress: bool) -> dict[str, Any] | None:
     if not run.view.exists:
         return None
-    table = pq.read_table(run.view.map)
+    table = read_table(run.view.map)
     sets, index = np.asarray(table["set"]), np.asarray(table["index"])
     console = Console(stderr=True)
     if progress and not run.view.projection.is_file() and console.is_terminal:
@@ -220,7 +226,8 @@ def _map(run: Run, progress: bool) -> dict[str, Any] | None:
         predicted[rows] = run.predictions[name]["predicted"][index[rows]]
         if name == "train":
             suspect[rows] = run.columns["is_label_issue"][index[rows]]
-    sprite = embed.squeezed(run.view.sprite.read_bytes(), SPRITE_BYTES)
+    with readable(run.view.sprite):
+        sprite = embed.squeezed(run.view.sprite.read_bytes(), SPRITE_BYTES)
     return {
         "sets": names,
         "set": embed.packed([names.index(name) for name in sets.tolist()], "u1"),

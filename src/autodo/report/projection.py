@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file
 from safetensors.torch import save as save_tensors
 from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
-from autodo.report.view import ViewFolder
-from autodo.train.files import atomic
+from autodo.report.view import ViewFolder, read_table
+from autodo.train.files import atomic, readable
 
 ITERATIONS = 500
 """Of gradient descent: for 5,000 points 15 s on one core, where 1,000 take 39 s."""
@@ -42,7 +41,8 @@ def project(features: np.ndarray, seed: int) -> np.ndarray:
 def load_projection(view: ViewFolder, seed: int) -> np.ndarray:
     """(n, 2) positions of the examples of the map; computed if this view has none yet."""
     if view.projection.is_file():
-        return load_file(view.projection)["xy"].numpy()
+        with readable(view.projection, "remove that file: the next report makes it anew"):
+            return load_file(view.projection)["xy"].numpy()
     xy = project(map_features(view), seed)
     with atomic(view.projection) as file:
         file.write(save_tensors({"xy": torch.from_numpy(xy).contiguous()}))
@@ -51,8 +51,9 @@ def load_projection(view: ViewFolder, seed: int) -> np.ndarray:
 
 def map_features(view: ViewFolder) -> np.ndarray:
     """(n, K) features of the examples of the map, float32."""
-    kept = load_file(view.features)
-    table = pq.read_table(view.map)
+    with readable(view.features):
+        kept = load_file(view.features)
+    table = read_table(view.map)
     sets, index = np.asarray(table["set"]), np.asarray(table["index"])
     features = np.zeros((len(index), kept["train"].shape[1]), np.float32)
     for name in dict.fromkeys(sets.tolist()):

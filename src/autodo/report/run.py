@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from autodo.config import Config
 from autodo.errors import RunFolderError
-from autodo.report.view import Baseline, ViewFolder, load_baselines
-from autodo.train.run_folder import Metrics, RunFolder
+from autodo.report.view import Baseline, ViewFolder, load_baselines, read_table
+from autodo.train.files import unreadable
+from autodo.train.run_folder import ANEW, Metrics, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,13 +47,18 @@ class Run:
                 "go on with it: the autodo fit that began it, with --resume",
             )
         about = folder.read_config()
+        if "classes" not in about["data"]:
+            raise unreadable(folder.config, "it does not name the classes", ANEW)
+        metrics = folder.read_metrics()
+        if not metrics:
+            raise unreadable(folder.metrics, "it is empty")
         return cls(
             path=folder.path,
             config=Config.from_dict(about["config"]),
             data=about["data"],
             versions=about.get("versions", {}),
-            metrics=folder.read_metrics(),
-            points=pq.read_table(folder.points),
+            metrics=metrics,
+            points=folder.read_points(),
             view=ViewFolder(path),
         )
 
@@ -73,7 +78,7 @@ class Run:
         """label, predicted and confidence of every set that was looked at."""
         if not self.view.exists:
             return {}
-        table = pq.read_table(self.view.predictions)
+        table = read_table(self.view.predictions)
         sets = np.asarray(table["set"])
         columns = {c: np.asarray(table[c]) for c in ("label", "predicted", "confidence")}
         return {

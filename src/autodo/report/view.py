@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from autodo.train.files import atomic, write_text
+from autodo.train.files import atomic, readable, write_text
 
 VERSION = 1
 SETS = ("train", "trusted", "test")
@@ -62,14 +62,20 @@ class ViewFolder:
         write_text(self.about, json.dumps({"version": VERSION, **about}, indent=1))
 
     def read_about(self) -> dict[str, Any]:
-        about: dict[str, Any] = json.loads(self.about.read_text(encoding="utf-8"))
-        return about
+        with readable(self.about):
+            return dict(json.loads(self.about.read_text(encoding="utf-8")))
 
 
 def write_table(path: Path, columns: dict[str, Any]) -> None:
     """Columns as a Parquet file."""
     with atomic(path) as file:
         pq.write_table(pa.table(columns), file)
+
+
+def read_table(path: Path) -> pa.Table:
+    """What ``write_table`` wrote."""
+    with readable(path):
+        return pq.read_table(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +111,9 @@ def load_baselines(run: str | Path) -> list[Baseline]:
     file = ViewFolder(run).baselines
     if not file.is_file():
         return []
-    rows = json.loads(file.read_text(encoding="utf-8"))
-    return [Baseline(name=str(r["name"]), confusion=_counts(r["confusion"])) for r in rows]
+    with readable(file, "copy the run again, or remove that file: it holds other methods only"):
+        rows = json.loads(file.read_text(encoding="utf-8"))
+        return [Baseline(name=str(r["name"]), confusion=_counts(r["confusion"])) for r in rows]
 
 
 def _counts(rows: list[list[int]]) -> tuple[tuple[int, ...], ...]:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pyarrow.parquet as pq
 from PIL import Image
 
 from autodo.data import wording
@@ -21,7 +20,7 @@ from autodo.errors import AutodoError
 from autodo.export.origin import Origin
 from autodo.report.pictures import EXACT, encode, fitted, sheet_columns
 from autodo.report.run import Run
-from autodo.report.view import ViewFolder
+from autodo.report.view import ViewFolder, read_table
 from autodo.review.images import Images, open_images, places
 
 SIDES = {"small": 192, "large": 1600}
@@ -122,10 +121,10 @@ class Kept:
         if not view.exists:
             return
         if name == "train":
-            table = pq.read_table(view.thumbnails)
+            table = read_table(view.thumbnails)
             pairs = zip(table["index"].to_pylist(), table["image"].to_pylist(), strict=True)
             self._thumbnails = dict(pairs)
-        table = pq.read_table(view.map)
+        table = read_table(view.map)
         self._count = table.num_rows
         pairs = zip(table["set"].to_pylist(), table["index"].to_pylist(), strict=True)
         self._tiles = {index: tile for tile, (set_, index) in enumerate(pairs) if set_ == name}

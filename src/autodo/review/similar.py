@@ -6,6 +6,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from autodo.report.view import ViewFolder
+from autodo.train.files import readable
 
 NEAREST, OF_CLASS = 6, 4
 """How many are shown of all classes, and how many of the given and of the suggested one."""
@@ -37,7 +38,8 @@ class Similar:
         whether there is a picture. None where no features were kept."""
         if not view.features.is_file():
             return None
-        kept = load_file(view.features)
+        with readable(view.features):
+            kept = load_file(view.features)
         usable = shown[kept["trusted_index"]]
         number = kept["trusted_index"][usable]
         return cls(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import platform
 import shutil
 import tomllib
@@ -24,10 +25,13 @@ from torch import Tensor
 import autodo
 from autodo.config import Config
 from autodo.errors import RunFolderError
-from autodo.train.files import atomic, write_text
+from autodo.train.files import atomic, readable, unreadable, write_text
 
 Metrics = dict[str, Any]
 """What is known of one epoch; one line of metrics.jsonl."""
+
+ANEW = "copy the run again, or start anew with --overwrite"
+"""The cure of a damaged file without which a run cannot go on."""
 
 
 class RunFolder:
@@ -158,11 +162,17 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """config.toml: the tables config, data and versions."""
-        return tomllib.loads(self.config.read_text(encoding="utf-8"))
+        with readable(self.config, ANEW):
+            stored = tomllib.loads(self.config.read_text(encoding="utf-8"))
+        for table in ("config", "data"):
+            if not isinstance(stored.get(table), dict):  # cut off between two lines
+                raise unreadable(self.config, f"it has no table [{table}]", ANEW)
+        return stored
 
     def read_metrics(self) -> list[Metrics]:
         """metrics.jsonl, one dictionary per epoch."""
-        return [json.loads(line) for line in self.metrics.read_text().splitlines()]
+        with readable(self.metrics):
+            return [dict(json.loads(line)) for line in self.metrics.read_text().splitlines()]
 
     def save_checkpoint(self, state: dict[str, Any]) -> None:
         # In memory first: a full disk is then an OSError, not an assertion of torch's zip writer.
@@ -175,8 +185,17 @@ class RunFolder:
         """The last whole checkpoint, or None before the first."""
         if not self.checkpoint.is_file():
             return None
-        state: dict[str, Any] = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
-        return state
+        with readable(self.checkpoint, ANEW):
+            try:
+                state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+            except pickle.UnpicklingError as error:
+                # Not in torch's words: they advise to load it all the same, and so to execute it.
+                raise unreadable(
+                    self.checkpoint,
+                    "it is damaged, or has something in it that loading would execute",
+                    ANEW,
+                ) from error
+            return dict(state)
 
     def write_metrics(self, history: list[Metrics]) -> None:
         write_text(self.metrics, "".join(json.dumps(m) + "\n" for m in history))
@@ -188,6 +207,11 @@ class RunFolder:
     def save_points(self, points: pa.Table) -> None:
         with atomic(self.points) as file:
             pq.write_table(points, file)
+
+    def read_points(self) -> pa.Table:
+        """points.parquet, one row per training example."""
+        with readable(self.points):
+            return pq.read_table(self.points)
 
     def save_model(self, state: dict[str, Tensor]) -> None:
         # Tied weights share memory, which safetensors refuses; a copy of each name restores both.
