@@ -144,6 +144,17 @@ def test_the_sentence_is_of_the_seeds_that_all_have() -> None:
     assert "one seed" in verdict({**unlike, "trusted alone": {2: score(0.5)}})
 
 
+def test_what_only_autodo_knew_of_the_images_is_told() -> None:
+    found = scores(AutoDO=[0.10, 0.11, 0.10], plain=[0.20, 0.22, 0.21])
+    assert "mirrored" not in verdict(found)
+    for k, symmetry in enumerate(("none", "mirror", "none")):
+        found["AutoDO"][k] = dataclasses.replace(found["AutoDO"][k], symmetry=symmetry)
+    assert verdict(found).endswith(
+        "found out that these images may be mirrored and learned from them so, the others did "
+        "not: --set symmetry=mirror tells all."
+    )
+
+
 @pytest.mark.parametrize(("images", "told"), [(200, True), (20_000, False)])
 def test_few_test_images_are_told(images: int, told: bool) -> None:
     found = {

@@ -158,4 +158,5 @@ def run_autodo(
         np.asarray(result.points["label_score"]),
         np.asarray(result.points["suggested_label"]),
     )
-    return dataclasses.replace(score, **found), result
+    symmetry = [metrics["symmetry"] for metrics in result.history if "symmetry" in metrics]
+    return dataclasses.replace(score, **found, symmetry=(symmetry or [None])[-1]), result

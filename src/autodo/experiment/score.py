@@ -34,6 +34,8 @@ class Score:
     """Share of training labels that are right after the suggestions."""
     broken: float | None = None
     """Share of the right labels that the suggestions would make wrong."""
+    symmetry: str | None = None
+    """That its networks found in the images, where they were asked."""
 
 
 Scores = dict[str, dict[int, Score]]

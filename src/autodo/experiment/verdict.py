@@ -11,6 +11,8 @@ from scipy.special import ndtri, stdtrit
 
 from autodo.experiment.methods import METHODS, OURS
 from autodo.experiment.score import Score, Scores
+from autodo.hyper.symmetry import SYMMETRIES
+from autodo.train.recognition import IN_WORDS
 
 SURE = 0.95
 """How sure it must be that a method is better, on one side."""
@@ -97,8 +99,25 @@ def verdict(scores: Scores) -> str:
     """Which method to use, in a sentence that follows from the seeds that all of them have.
 
     A difference counts when chance between seeds would bring it about one time in twenty at most
-    (Student's t, paired by seed).
+    (Student's t, paired by seed). Another sentence says what only AutoDO knew of the images.
     """
+    return _which(scores) + _unlike(scores)
+
+
+def _unlike(scores: Scores) -> str:
+    """Of a symmetry that AutoDO found and the others were not told."""
+    runs = scores.get(OURS, {}).values()
+    found = [run.symmetry for run in runs if run.symmetry is not None and run.symmetry in IN_WORDS]
+    if not found or len(scores) == 1:
+        return ""
+    name = max(found, key=SYMMETRIES.index)
+    return (
+        f" {OURS} found out that these images may be {IN_WORDS[name]} and learned from them so, "
+        f"the others did not: --set symmetry={name} tells all."
+    )
+
+
+def _which(scores: Scores) -> str:
     if len(scores) == 1:
         ((only, runs),) = scores.items()
         return f"Only {only} was run: {_mean(runs, 'test_error'):.1%} test error."
