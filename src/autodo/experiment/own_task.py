@@ -18,6 +18,7 @@ from autodo.data.checks import SharedImages, check_pair
 from autodo.data.distort import Distortion
 from autodo.data.label_file import read_labels
 from autodo.data.labels import check_range
+from autodo.data.sources import DIGITS, NAMED
 from autodo.errors import InputError
 from autodo.experiment.task import Task
 from autodo.fitting import describe
@@ -61,7 +62,8 @@ def task_maker(
     else:
         final = load(test, "test")
     size = int(trusted) if trusted.isdecimal() else None
-    if size is not None and distortion is None and true_labels is None:
+    published = train.partition(":")[0] in (*NAMED, DIGITS)
+    if size is not None and distortion is None and true_labels is None and not published:
         warnings.warn(
             f"the {size:,} trusted points are taken out of train, with the labels they have there: "
             "all methods take these for right, so name a trusted set if train's are not",
