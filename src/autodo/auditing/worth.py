@@ -79,6 +79,7 @@ class Worth:
         for k, u in enumerate(self.solved):
             logits = F.linear(features, heads.weight[k], heads.bias[k]) + self.learned.shift
             along = ((F.log_softmax(logits, -1).exp() - q) * (features @ u.T)).sum(-1)
+            # dw/dW at W = 0 of a mean over points, in the order in which implicit.head has it.
             half = torch.sigmoid(torch.zeros(len(features)))
             gradient = -along * half / (math.log(2) * len(features)) * len(features)
             total -= torch.where(fold == k, 0.0, gradient)

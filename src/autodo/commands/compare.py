@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +26,7 @@ from autodo.commands.given import (
     read_config,
     read_sets,
 )
+from autodo.commands.telling import this_command
 from autodo.errors import InputError
 
 EXAMPLES = """\
@@ -167,8 +167,7 @@ class Again:
     def __str__(self) -> str:
         if "--overwrite" not in sys.argv:
             return "the same command goes on with what is missing"
-        words = [word for word in sys.argv[1:] if word != "--overwrite"]
-        return f"continue with: {shlex.join(['autodo', *words])}"
+        return f"continue with: {this_command(without={'--overwrite'})}"
 
 
 def _test_part(train: str) -> str:

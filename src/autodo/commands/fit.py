@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,7 +25,7 @@ from autodo.commands.given import (
     read_sets,
 )
 from autodo.commands.surest import print_surest
-from autodo.commands.telling import told
+from autodo.commands.telling import this_command, told
 from autodo.errors import InputError
 
 if TYPE_CHECKING:
@@ -232,5 +230,5 @@ class _Continue:
     def __str__(self) -> str:
         if self._state() == self.before:
             return "training had not begun"
-        words = [word for word in sys.argv[1:] if word not in ("--overwrite", "--resume")]
-        return f"continue with: {shlex.join(['autodo', *words, '--resume'])}"
+        again = this_command(without={"--overwrite", "--resume"}, also=["--resume"])
+        return f"continue with: {again}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import functools
+import shlex
 import shutil
 import sys
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -45,6 +46,12 @@ def telling(command: Callable[..., None], interrupted: object) -> Callable[..., 
             command(*arguments, **options)
 
     return command_told
+
+
+def this_command(*, without: Collection[str], also: Sequence[str] = ()) -> str:
+    """The command that was given, as a shell takes it, without some of its words."""
+    words = [word for word in sys.argv[1:] if word not in without]
+    return shlex.join(["autodo", *words, *also])
 
 
 _CURES = {

@@ -163,7 +163,7 @@ def _check_range_of_pixels(
 
 def _highest(data: Examples) -> float:
     """The largest pixel of some of the images, as they are given to a network."""
-    return float(to_unit(data.images[:1000]).max())
+    return float(to_unit(data.images[:1000].max()))
 
 
 def _check_classes(train: Examples | MapImages, trusted: Examples | MapImages) -> None:

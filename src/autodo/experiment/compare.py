@@ -180,28 +180,31 @@ class Comparison:
         tell: Callable[[str], object] = lambda _: None,
     ) -> None:
         """Whatever of ``methods`` x ``seeds`` is missing."""
-        for seed in range(1, seeds):
-            make_task(seed)  # what is wrong with one is known before hours of training
-        task = make_task(0)
-        checked_head(build(task, 0)(), None, task.train, config, task.train.num_classes)
+        made: dict[int, Task] = {}
+        # What is wrong with one is known before hours of training; the first is made last and kept.
+        for seed in sorted({seed for seed, _ in self._missing(methods, seeds)}, reverse=True):
+            made = {seed: make_task(seed)}
+        for seed, task in made.items():
+            checked_head(build(task, seed)(), None, task.train, config, task.train.num_classes)
         with self._held():
-            missing = [
-                (seed, name)
-                for seed in range(seeds)
-                for name in methods
-                if seed not in self.scores.get(name, {})
-            ]
-            made = 0, task
+            missing = self._missing(methods, seeds)
             for k, (seed, name) in enumerate(missing):
-                if made[0] != seed:
-                    made = seed, make_task(seed)
+                if seed not in made:
+                    made = {seed: make_task(seed)}
                 tell(f"{k + 1} of {len(missing)}: {name}, seed {seed}{self._left(missing[k:])}")
-                settings = dataclasses.replace(config, seed=seed)
-                build_one = build(made[1], seed)
-                score = run_method(name, made[1], settings, build_one, progress=progress)
+                settings, task = dataclasses.replace(config, seed=seed), made[seed]
+                score = run_method(name, task, settings, build(task, seed), progress=progress)
                 self.add(name, seed, score)
             if not missing:  # a folder of before there was a table, or of another title
                 self._write_table()
+
+    def _missing(self, methods: Sequence[str], seeds: int) -> list[tuple[int, str]]:
+        return [
+            (seed, name)
+            for seed in range(seeds)
+            for name in methods
+            if seed not in self.scores.get(name, {})
+        ]
 
     def _left(self, missing: Sequence[tuple[int, str]]) -> str:
         """How long these runs will take, as far as other seeds of every method tell."""

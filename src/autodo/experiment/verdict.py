@@ -38,8 +38,9 @@ def table(scores: Scores, title: str) -> Table:
     out = Table(title=title)
     for k, column in enumerate(COLUMNS):
         out.add_column(column, justify="left" if k == 0 else "right")
+    best = _ranked(scores)[0]
     for name, *cells in _rows(scores):
-        out.add_row(name, *cells, style="bold" if name == _ranked(scores)[0] else None)
+        out.add_row(name, *cells, style="bold" if name == best else None)
     return out
 
 

@@ -123,7 +123,8 @@ def recognition(before: Tensor, after: Tensor, labels: Tensor, num_classes: int)
     margin = (after == labels).double() - AS_WELL * (before == labels).double()
     variance = by_class((margin - by_class(margin)[labels]).square()) / counts
     # One or two images do not tell how much a class varies: as much as all images together.
-    variance = torch.where(counts < FEW, margin.var() / counts, variance)
+    if len(margin) > 1:
+        variance = torch.where(counts < FEW, margin.var() / counts, variance)
     lost = bool(((right >= ENOUGH) & (still < LOST * right)).any())
     if known <= 0:
         return Recognition(share=0.0, error=0.0, lost=lost)

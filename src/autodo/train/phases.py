@@ -97,12 +97,13 @@ def plan(config: Config, history: Sequence[Metrics] = ()) -> Plan:
     made = _made(rounds, folds, history)
     common = min(config.common_epochs, each // 4) if rounds else 0
     found = [Phase(0, common, None, True, after=each - common)] if common else []
+    start = common
     for k in range(made * folds):
         shared = common if k < folds else 0
-        start = found[-1].end if found else 0
         found.append(Phase(start, each - shared, k % folds, k < folds, before=shared))
+        start = found[-1].end
     saved = (rounds - made) * (folds - 1) * each
-    last = Phase(found[-1].end if found else 0, config.epochs + saved, None)
+    last = Phase(start, config.epochs + saved, None)
     return Plan((*found, last), last.end - config.hyper_epochs)
 
 
