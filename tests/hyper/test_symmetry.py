@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -150,6 +151,14 @@ def test_classes_of_one_image_vary_as_all_images_do() -> None:
     assert found.share == pytest.approx(0.9, abs=0.01)
     assert found.error == pytest.approx(0.03, abs=0.005)  # sqrt(0.9 * 0.1 / 100)
     assert not is_enough([found])
+
+
+def test_one_image_tells_nothing_and_raises_no_warning() -> None:
+    one = torch.tensor([1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = recognition(one, one, one, 3)
+    assert (found.share, found.error, found.lost) == (0.0, 0.0, False)
 
 
 def test_a_single_class_that_is_lost_is_enough_to_refuse() -> None:
